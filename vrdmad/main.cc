@@ -205,6 +205,12 @@ Result<void> run(const Options& options) {
                              "root is needed: vrdmad enters network namespaces and reads "
                              "the memory of its clients");
   if (auto able = vrdma::rdma::check_kernel(); !able) return able;
+  auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
+  if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
+  const auto state_path = vrdma::vrdmad::RunDir::absolute(options.state_dir);
+  if (!state_path) return vrdma::base::pass(state_path.error());
+  if (auto free = vrdma::vrdmad::RunDir::check_free(*run_path); !free) return free;
+  if (auto free = vrdma::vrdmad::Store::check_free(*state_path); !free) return free;
   ::umask(0022);
   raise_descriptor_limit();
   block_signals();
@@ -218,8 +224,6 @@ Result<void> run(const Options& options) {
   workers.threads = options.single;
   workers.workers = options.workers != 0 ? options.workers
                                          : std::max(1u, std::thread::hardware_concurrency() / 2);
-  auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
-  if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
   vrdma::vrdmad::WorkerBounds bounds{options.cgroup, options.worker_users};
   if (options.single) bounds = {"none", 0};
   auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path, bounds, kRequests);
@@ -227,7 +231,7 @@ Result<void> run(const Options& options) {
   const auto& [intake, stopper, broker] = *helpers;
   auto signals = catch_signals();
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
-  for (const auto& directory : directories_of(*run_path, options.state_dir))
+  for (const auto& directory : directories_of(*run_path, *state_path))
     if (auto given = vrdma::vrdmad::give(directory, *user); !given) return given;
   if (!options.audit_log.empty())
     if (auto given = vrdma::vrdmad::give_file(options.audit_log, *user); !given) return given;
@@ -265,12 +269,12 @@ Result<void> run(const Options& options) {
     spdlog::warn("all system calls remain allowed: {}", confined.error().message());
   auto audit = vrdma::vrdmad::open_audit(options.audit_log);
   if (!audit) return vrdma::base::pass(std::move(audit.error()));
+  auto stored = vrdma::vrdmad::Store::open(*state_path);
+  if (!stored) return vrdma::base::pass(std::move(stored.error()));
+  store = std::move(*stored);
   auto locked = vrdma::vrdmad::RunDir::open(*run_path);
   if (!locked) return vrdma::base::pass(std::move(locked.error()));
   run_dir.emplace(std::move(*locked));
-  auto stored = vrdma::vrdmad::Store::open(options.state_dir);
-  if (!stored) return vrdma::base::pass(std::move(stored.error()));
-  store = std::move(*stored);
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
   settings.source_ports = options.source_ports;

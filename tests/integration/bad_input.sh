@@ -86,7 +86,7 @@ say "a second daemon"
 second() { timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error "$@"; }
 refused 1 "$R" second --run-dir "$R"
 refused 1 "$R" env VRDMA_RUN_DIR="$R" timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error
-refused 1 /proc/nowhere second --run-dir /proc/nowhere
+refused 1 /proc/nowhere timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$T/state2" --log-level error --run-dir /proc/nowhere
 refused '1|2' loud second --run-dir "$T/run3" --log-level loud
 echo 'log_level = "error"' >"$T/conf"  # which is log-level
 refused 2 "$T/conf, line 1: there is no option 'log_level'\$" second --run-dir "$T/run3" --config "$T/conf"

@@ -72,10 +72,10 @@ has_gid vb 10.0.0.77 && fail "a restart gives vb the GID of va"
 ip_in a address delete 10.0.0.77/24 dev eth0
 wait_until 5 has_gid vb 10.0.0.77 || fail "vb does not get the GID that is free"
 
-# no_start PATTERN [RUN_DIR]: vrdmad exits with status 1 and one line.
+# no_start PATTERN [RUN_DIR [LOG_LEVEL]]: vrdmad exits with status 1 and one line.
 no_start() {
   local pattern=$1 status=0
-  timeout 20 "$BUILD/sbin/vrdmad" --user "$DAEMON_USER" --run-dir "${2:-$T/other}" --state-dir "$S" --log-level off \
+  timeout 20 "$BUILD/sbin/vrdmad" --user "$DAEMON_USER" --run-dir "${2:-$T/other}" --state-dir "$S" --log-level "${3:-off}" \
     2>"$T/err" || status=$?
   [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "it ends with $status"; }
   grep -qE "$pattern" "$T/err" || { cat "$T/err"; fail "it does not say '$pattern'"; }
@@ -216,7 +216,11 @@ restart
 ctl quota set va qp=12 || fail "no change is possible after the disk has room again"
 
 say "a second daemon, a read-only disk, a damaged file, a newer form"
-no_start "another vrdmad"
+no_start "the state in $S/state.db is in use by another vrdmad" "" info
+no_start "another vrdmad \\(pid [0-9]+\\) already runs on $R" "$R" info
+whole=$S
+(cd "$T"; S=${S#"$T/"}; no_start "the state in $whole/state.db is in use by another vrdmad" other info)
+[[ ! -e $T/other ]] || fail "a start that is refused makes directories: $(find "$T/other")"
 stop_daemon
 mount -o remount,ro "$S"
 no_start "not writable"

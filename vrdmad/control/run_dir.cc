@@ -46,7 +46,13 @@ std::string holder_of(const base::Fd& lock) {
   std::array<char, 16> text{};
   const ssize_t length = ::pread(lock.get(), text.data(), text.size(), 0);
   std::string_view pid(text.data(), length > 0 ? static_cast<size_t>(length) : 0);
-  return std::string(pid.substr(0, pid.find('\n')));
+  return std::string(pid.substr(0, pid.find_first_not_of("0123456789")));
+}
+
+tl::unexpected<base::Error> in_use(const std::string& dir, const base::Fd& lock) {
+  const std::string pid = holder_of(lock);
+  return base::fail(EBUSY, "another vrdmad" + (pid.empty() ? "" : " (pid " + pid + ")") +
+                               " already runs on " + dir);
 }
 
 // The last holder may remove the file between our open() and flock(). Then our lock is on a file
@@ -58,9 +64,7 @@ base::Result<base::Fd> take_lock(const std::string& dir) {
     if (!lock.valid()) return base::fail_errno("open " + path);
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return base::fail_errno("lock " + path);
-      const std::string pid = holder_of(lock);
-      return base::fail(EBUSY, "another vrdmad" + (pid.empty() ? "" : " (pid " + pid + ")") +
-                                   " already runs on " + dir);
+      return in_use(dir, lock);
     }
     struct stat held {
     }, named{};
@@ -101,9 +105,17 @@ std::vector<fs::path> entries_of(const fs::path& dir) {
 base::Result<std::string> RunDir::absolute(const std::string& path) {
   std::error_code error;
   fs::path absolute = fs::absolute(path, error).lexically_normal();
-  if (error) return base::fail(error.value(), "run directory " + path + ": " + error.message());
+  if (error) return base::fail(error.value(), "directory '" + path + "': " + error.message());
   if (!absolute.has_filename()) absolute = absolute.parent_path();  // trailing slash
   return absolute.string();
+}
+
+base::Result<void> RunDir::check_free(const std::string& path) {
+  const base::Fd lock(
+      ::open((path + "/vrdmad.lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (lock.valid() && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return in_use(path, lock);
+  return {};
 }
 
 base::Result<RunDir> RunDir::open(const std::string& path) {

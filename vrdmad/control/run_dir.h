@@ -40,8 +40,11 @@ namespace vrdma::vrdmad {
 
 class RunDir {
  public:
-  // The path without links to itself, `..` and a slash at its end.
+  // The path without links to itself, `..` and a slash at its end. One that is relative begins in
+  // the working directory.
   [[nodiscard]] static base::Result<std::string> absolute(const std::string& path);
+  // EBUSY: another vrdmad runs there. Makes nothing; open() decides.
+  [[nodiscard]] static base::Result<void> check_free(const std::string& path);
   // Makes the directories, takes the lock and removes the stale sockets of a daemon that has ended.
   // EBUSY: another vrdmad runs there. An existing R keeps its mode, but must belong to this user
   // and be writable by no other, because a user that can write there can impersonate the daemon.

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "vrdmad/control/store_schema.h"
+#include "vrdmad/control/store_statement.h"
 
 namespace vrdma::vrdmad {
 
@@ -53,6 +54,10 @@ Result<void> make_directory(const std::string& dir) {
   return {};
 }
 
+tl::unexpected<base::Error> in_use(const std::string& path) {
+  return fail(EBUSY, "the state in " + path + " is in use by another vrdmad");
+}
+
 // False: the disk is full. A filesystem that cannot allocate is not asked.
 bool allocate(const base::Fd& file, int64_t size) {
   return ::fallocate(file.get(), 0, 0, size) == 0 || (errno != ENOSPC && errno != EDQUOT);
@@ -65,99 +70,6 @@ int64_t size_of(const base::Fd& file) {
 
 }  // namespace
 
-// One prepared statement, run once. Values are bound in the order of the calls.
-class Store::Statement {
- public:
-  Statement(Store& store, const char* sql) : store_(store) {
-    code_ = ::sqlite3_prepare_v2(store.db_, sql, -1, &statement_, nullptr);
-  }
-  ~Statement() { ::sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  Statement& text(const std::string& value) {
-    return bound(::sqlite3_bind_text64(statement_, ++bound_, value.data(), value.size(),
-                                       SQLITE_TRANSIENT, SQLITE_UTF8));
-  }
-  Statement& number(uint64_t value) {
-    return bound(::sqlite3_bind_int64(statement_, ++bound_, static_cast<int64_t>(value)));
-  }
-  template <class Bytes>
-  Statement& blob(const Bytes& bytes) {
-    return bound(
-        ::sqlite3_bind_blob64(statement_, ++bound_, bytes.data(), bytes.size(), SQLITE_TRANSIENT));
-  }
-
-  // True: there is a row; false: no more rows.
-  Result<bool> step() {
-    if (code_ == SQLITE_OK) code_ = ::sqlite3_step(statement_);
-    const int code = std::exchange(code_, SQLITE_OK);
-    if (code == SQLITE_ROW) return true;
-    if (code == SQLITE_DONE) return false;
-    return store_.failure();
-  }
-  Result<void> run() {
-    auto stepped = step();
-    if (!stepped) return pass(std::move(stepped).error());
-    return {};
-  }
-
-  [[nodiscard]] std::string text_at(int column) const {
-    const auto* bytes = ::sqlite3_column_text(statement_, column);
-    return {reinterpret_cast<const char*>(bytes),
-            static_cast<size_t>(::sqlite3_column_bytes(statement_, column))};
-  }
-  [[nodiscard]] uint64_t number_at(int column) const {
-    return static_cast<uint64_t>(::sqlite3_column_int64(statement_, column));
-  }
-  template <class Bytes>
-  [[nodiscard]] bool blob_at(int column, Bytes* bytes) const {
-    const void* data = ::sqlite3_column_blob(statement_, column);
-    if (data == nullptr ||
-        static_cast<size_t>(::sqlite3_column_bytes(statement_, column)) != bytes->size())
-      return false;
-    std::memcpy(bytes->data(), data, bytes->size());
-    return true;
-  }
-
- private:
-  Statement& bound(int code) {
-    if (code_ == SQLITE_OK) code_ = code;
-    return *this;
-  }
-
-  Store& store_;
-  sqlite3_stmt* statement_ = nullptr;
-  int code_ = SQLITE_OK;
-  int bound_ = 0;
-};
-
-// Rolled back unless committed.
-class Store::Transaction {
- public:
-  explicit Transaction(Store& store) : store_(store) {}
-  ~Transaction() {
-    if (open_) ::sqlite3_exec(store_.db_, "ROLLBACK", nullptr, nullptr, nullptr);
-  }
-  Transaction(const Transaction&) = delete;
-  Transaction& operator=(const Transaction&) = delete;
-  Result<void> begin() {
-    auto begun = store_.execute("BEGIN IMMEDIATE");
-    open_ = begun.has_value();
-    return begun;
-  }
-  Result<void> commit() {
-    auto done = store_.execute("COMMIT");
-    if (done) open_ = false;
-    if (done) ++store_.commits_;
-    return done;
-  }
-
- private:
-  Store& store_;
-  bool open_ = false;
-};
-
 tl::unexpected<base::Error> Store::failure() const {
   const int code = ::sqlite3_extended_errcode(db_);
   const std::string file = "the state in " + path_;
@@ -169,7 +81,7 @@ tl::unexpected<base::Error> Store::failure() const {
       return fail(EROFS, "write " + file + ": it is not writable");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      return fail(EBUSY, file + " is in use by another vrdmad");
+      return in_use(path_);
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
       return fail(EIO, file + " is damaged (" + ::sqlite3_errmsg(db_) +
@@ -201,6 +113,19 @@ Result<void> Store::open_files() {
 
 Result<void> Store::execute(const std::string& sql) {
   if (::sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) return failure();
+  return {};
+}
+
+// Of SQLite's locks on the file (sqlite.org/fileformat2.html#the_lock_byte_page). Before open(),
+// because the end of this descriptor would end those of this process.
+Result<void> Store::check_free(const std::string& dir) {
+  const std::string path = dir + "/state.db";
+  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (file.valid() && ::fcntl(file.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK)
+    return in_use(path);
   return {};
 }
 

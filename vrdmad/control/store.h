@@ -61,6 +61,8 @@ class Store {
  public:
   static constexpr int64_t kReserve = 256 << 10;  // bytes
 
+  // EBUSY: another daemon uses it. Makes nothing; open() decides.
+  [[nodiscard]] static base::Result<void> check_free(const std::string& dir);
   // Makes `dir` (0700) and the database if missing. EBUSY: another daemon uses it. Every error is
   // one sentence that names the file: not writable, no database, damaged, written by a newer
   // vrdmad. A full disk is an error only if there is no database of this schema.
