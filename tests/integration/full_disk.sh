@@ -3,15 +3,17 @@
 #
 #     netns a                netns b
 #   +-----------+          +-----------+
-#   | va -- eth0|   veth   |eth0 -- vb |    the state directory: a small tmpfs
-#   +-----------+          +-----------+                         and so is the run directory
+#   | va -- eth0|   veth   |eth0 -- vb |    the state directory, the run directory and that of
+#   +-----------+          +-----------+    the audit log: a small tmpfs each
 . "$(dirname "$0")/lib.sh"
 setup
 mkdir -m 700 "$S"
 mkdir "$R"
 mount -t tmpfs -o size=400k,mode=700 tmpfs "$S"
 mount -t tmpfs -o size=8m,mode=755 tmpfs "$R"
-undo_mounts() { umount -l "$S" "$R" 2>/dev/null || true; }
+mkdir "$T/audit"
+mount -t tmpfs -o size=8k,mode=755 tmpfs "$T/audit"
+undo_mounts() { umount -l "$S" "$R" "$T/audit" 2>/dev/null || true; }
 trap 'status=$? line=$BASH_COMMAND; undo_mounts; finish $status "$line"' EXIT
 start_daemon
 two_vdevices direct
@@ -120,3 +122,17 @@ done
 on b nobody ibv_rc_pingpong -d vb -g "$INDEX_B" -p "$PORT" 10.0.0.1 >/dev/null || fail "the server does not work"
 reap server 10
 [[ $REAPED -eq 0 ]] || fail "the server ends with status $REAPED"
+
+say "a full disk of the audit log: changes are made, and no line of it is cut"
+stop_daemon
+start_daemon --audit-log "$T/audit/log"
+set_quotas() { for i in {1..60}; do ctl quota set va qp=$((200 + i)) || fail "the quota cannot be set"; done; }
+set_quotas
+grep -q "write to the audit log $T/audit/log: No space left on device" "$T/vrdmad.log" || fail "the log does not say it"
+mount -o remount,size=1m "$T/audit"
+set_quotas
+python3 - "$T/audit/log" <<'END' || fail "a line is cut"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert len(lines) > 60, len(lines)
+END

@@ -24,9 +24,12 @@ base::Result<void> append(const std::string& path, const std::string& line) {
   const auto fd = open_file(path);
   if (!fd) return base::pass(fd.error());
   const ssize_t written = ::write(fd->get(), line.data(), line.size());
-  if (written != static_cast<ssize_t>(line.size()))
-    return base::fail_errno("write to the audit log " + path, written < 0 ? errno : ENOSPC);
-  return {};
+  if (written == static_cast<ssize_t>(line.size())) return {};
+  const int error = written < 0 ? errno : ENOSPC;
+  // A part of a line would spoil the next one.
+  if (written > 0 && ::ftruncate(fd->get(), ::lseek(fd->get(), -written, SEEK_END)) != 0)
+    return base::fail_errno("remove a part of a line from the audit log " + path);
+  return base::fail_errno("write to the audit log " + path, error);
 }
 
 std::string sentence_of(const AuditRecord& record) {
