@@ -24,7 +24,6 @@ wait_until 5 sessions_open || true
 # Counters that a program has read cost nothing afterwards.
 ctl exec v0 -- sh -c 'cat /sys/class/infiniband/v*/ports/1/counters/port_xmit_data' >"$T/counters"
 [[ $(wc -l <"$T/counters") -eq 100 ]] || fail "there are not counters of 100 devices"
-sleep 5  # gRPC, and whatever else has just been used, comes to rest
 
 processes=("$DAEMON" "$(helper broker)" "$(helper intake)" "$(helper stopper)")
 cpu() { for pid in "${processes[@]}"; do cat "/proc/$pid/stat"; done | awk '{n += $14 + $15} END {print n}'; }
@@ -32,6 +31,14 @@ switches() {
   for pid in "${processes[@]}"; do cat "/proc/$pid"/task/*/status; done |
     awk '/^voluntary_ctxt_switches/ {n += $2} END {print n}'
 }
+rests() {
+  local before
+  before=$(switches)
+  sleep 2
+  [[ $(switches) -eq $before ]]
+}
+sleep 5  # gRPC, and whatever else has just been used, comes to rest
+wait_until 30 rests || fail "an idle daemon does not come to rest"
 cpu_before=$(cpu) switches_before=$(switches)
 sleep 10
 cpu_used=$(($(cpu) - cpu_before)) woken=$(($(switches) - switches_before))
