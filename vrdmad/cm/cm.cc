@@ -109,7 +109,7 @@ std::shared_ptr<CmNamespace> Cm::known_space(uint64_t netns) const {
 
 std::shared_ptr<CmNamespace> Cm::space(uint64_t netns) {
   if (auto known = known_space(netns); known != nullptr) return known;
-  std::shared_ptr<CmNamespace> made(new CmNamespace,
+  std::shared_ptr<CmNamespace> made(new CmNamespace(totals_),
                                     [this, alive = std::weak_ptr(alive_)](CmNamespace* gone) {
                                       if (!alive.expired()) spaces_.erase(gone->cookie);
                                       delete gone;
@@ -183,8 +183,7 @@ Result<std::shared_ptr<SessionSocket>> Cm::socket(uint64_t netns, const std::str
 
 void Cm::accept(std::shared_ptr<CmNamespace> space, Arrival arrival) {
   const auto whose = user(*space, arrival.caller->peer().uid());
-  if (sessions_.size() >= kMaxSessions || space->sessions >= CmNamespace::kMaxSessions ||
-      whose->sessions >= CmUser::kMaxSessions) {
+  if (!space->sessions.has_room() || whose->sessions >= CmUser::kMaxSessions) {
     ++counters_.crowded;
     return close_connection(space->intake, std::move(arrival.socket));
   }
@@ -197,7 +196,7 @@ void Cm::accept(std::shared_ptr<CmNamespace> space, Arrival arrival) {
 
 bool Cm::is_used(uint64_t netns) const {
   const auto space = known_space(netns);
-  return space != nullptr && space->sessions > 0;
+  return space != nullptr && space->sessions.count() > 0;
 }
 
 std::vector<std::shared_ptr<Caller>> Cm::callers_of(uint64_t netns) const {

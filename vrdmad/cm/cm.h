@@ -24,6 +24,7 @@
 #include "qp1mux/mux.h"
 #include "vrdmad/broker/session_socket.h"
 #include "vrdmad/cm/device.h"
+#include "vrdmad/cm/share.h"
 #include "vrdmad/records/cm_session_file.h"
 #include "vrdmad/worker/vdevice.h"
 
@@ -53,7 +54,7 @@ struct CmCounters {
   uint64_t malformed = 0;  // ended for a violation of the protocol
   uint64_t unproven = 0;   // refused: not used by the process or program that connected
   uint64_t unread = 0;     // ended because the program did not read its events
-  uint64_t crowded = 0;    // sessions, channels and ids refused because of a limit of the namespace
+  uint64_t crowded = 0;    // sessions, channels and ids refused because of a limit
   uint64_t delayed = 0;    // how often reading paused because a user exceeded its request rate
 };
 
@@ -74,25 +75,33 @@ struct CmUser {
 // Shared by the processes of a namespace: the socket and the limits. Lives as long as its socket or
 // a session.
 struct CmNamespace {
-  static constexpr uint32_t kMaxSessions = 2048;
-  static constexpr uint32_t kMaxChannels = 16384;  // a descriptor each
-  static constexpr uint32_t kMaxIds = 131072;      // besides the ids that its vdevices pay for
+  static constexpr CmShare::Limits kSessions{2048, 64, 16384};
+  static constexpr CmShare::Limits kChannels{16384, 256, 65536};  // a descriptor each
+  // Besides the ids that its vdevices pay for; some 1,800 bytes each.
+  static constexpr CmShare::Limits kIds{131072, 2048, 524288};
   // Unread events of ids that are not bound to a vdevice.
   static constexpr uint32_t kMaxEvents = 32768;
+
+  struct Totals {  // of all namespaces
+    uint32_t sessions = 0, channels = 0, ids = 0;
+  };
+  explicit CmNamespace(const std::shared_ptr<Totals>& all)
+      : sessions(kSessions, {all, &all->sessions}),
+        channels(kChannels, {all, &all->channels}),
+        ids(kIds, {all, &all->ids}) {}
 
   uint64_t cookie = 0;
   Intake::AccountRef intake;
   std::shared_ptr<Entrance> entrance;
   std::map<uid_t, std::shared_ptr<CmUser>> users;
   std::weak_ptr<SessionSocket> socket;
-  uint32_t sessions = 0, channels = 0, ids = 0, events = 0;
+  CmShare sessions, channels, ids;
+  uint32_t events = 0;
   bool ending = false;  // an eviction is scheduled
 };
 
 class Cm final : qp1mux::Clock, qp1mux::Routes {
  public:
-  static constexpr size_t kMaxSessions = 16384;  // of all namespaces
-
   // `settings` without a state directory: see keep_sessions(). `network` must outlive it; nullptr:
   // there is none.
   Cm(base::EventLoop& loop, SessionSettings settings, CmNetwork* network = nullptr);
@@ -194,6 +203,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   qp1mux::CmHost host_;
   std::unordered_map<uint64_t, std::vector<CmDevice*>> devices_;  // by namespace
   std::unordered_map<const qp1mux::Endpoint*, CmDevice*> by_endpoint_;
+  const std::shared_ptr<CmNamespace::Totals> totals_ = std::make_shared<CmNamespace::Totals>();
   std::map<uint64_t, std::weak_ptr<CmNamespace>> spaces_;
   CmCounters counters_;
   std::list<std::unique_ptr<CmSession>> sessions_;

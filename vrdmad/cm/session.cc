@@ -86,7 +86,13 @@ CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, const CmSession
 
 void CmSession::set_counted(bool counted) {
   if (std::exchange(counted_, counted) == counted) return;
-  for (uint32_t* sessions : {&space_->sessions, &user_->sessions}) *sessions += counted ? 1 : -1u;
+  if (counted) {
+    space_->sessions.add();
+    ++user_->sessions;
+  } else {
+    space_->sessions.remove();
+    --user_->sessions;
+  }
 }
 
 bool CmSession::has_secret(const uint8_t* secret) const {
@@ -223,17 +229,17 @@ uint32_t CmSession::new_handle() {
 }
 
 CmSession::Id* CmSession::add_id(uint32_t channel, uint32_t handle) {
-  if (space_->ids >= CmNamespace::kMaxIds) {
+  if (!space_->ids.has_room()) {
     ++cm_.counters().crowded;
     return nullptr;
   }
-  ++space_->ids;
+  space_->ids.add();
   if (handle == 0) handle = new_handle();
   return ids_.emplace(handle, std::make_unique<Id>(*this, handle, channel)).first->second.get();
 }
 
 void CmSession::remove_id(uint32_t handle) {
-  space_->ids -= static_cast<uint32_t>(ids_.erase(handle));
+  space_->ids.remove(static_cast<uint32_t>(ids_.erase(handle)));
   file_.erase_id(handle);
 }
 

@@ -63,13 +63,13 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile&& file
 void CmSession::take_over() {
   for (const uint32_t handle : file_.channels()) {
     channels_.try_emplace(handle);
-    ++space_->channels;
+    space_->channels.add();
   }
   std::vector<Id*> gone;
   for (const auto& [handle, record] : file_.ids()) {
     Id& id =
         *ids_.emplace(handle, std::make_unique<Id>(*this, handle, record.channel)).first->second;
-    ++space_->ids;
+    space_->ids.add();
     id.backlog = record.backlog;
     CmDevice* device = cm_.device(netns(), record.node_guid);
     id.cm = qp1mux::CmId::restore(cm_.host(), netns(), record.id,

@@ -46,7 +46,7 @@ ipc::CmParam param_of(CmEventType type, const qp1mux::ConnParam& from) {
 int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
   if (channels_.contains(request.handle)) return open_channel(request.handle, reply, beside);
   if (request.handle != 0) return EINVAL;
-  if (space_->channels >= CmNamespace::kMaxChannels) {
+  if (!space_->channels.has_room()) {
     ++cm_.counters().crowded;
     return EMFILE;
   }
@@ -54,7 +54,7 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
   if (!file_.active() && channels_.empty()) begin_file();
   const uint32_t handle = new_handle();
   channels_.try_emplace(handle);
-  ++space_->channels;
+  space_->channels.add();
   file_.put_channel(handle);
   const int error = open_channel(handle, reply, beside);
   if (error != 0) remove_channel(handle);
@@ -102,7 +102,7 @@ void CmSession::remove_channel(uint32_t handle) {
   for (const auto& event : events_.take_all(handle)) heard(event);
   channels_.erase(handle);
   file_.erase_channel(handle);
-  --space_->channels;
+  space_->channels.remove();
 }
 
 void CmSession::Id::on_event(qp1mux::CmId&, qp1mux::CmEvent& event) { session.tell(*this, event); }

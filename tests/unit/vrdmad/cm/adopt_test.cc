@@ -90,8 +90,10 @@ TEST_F(CmAdopted, ConnectAndDisconnectWithADaemonForEachStep) {
   two.hang_up();
   rig.settle();
   EXPECT_EQ(files(), 0u);
-  for (const auto& space : rig.spaces)
-    EXPECT_EQ(space->sessions + space->channels + space->ids + space->events, 0u);
+  for (const auto& space : rig.spaces) {
+    EXPECT_EQ(space->sessions.count() + space->channels.count() + space->ids.count(), 0u);
+    EXPECT_EQ(space->events, 0u);
+  }
 }
 
 TEST_F(CmAdopted, WaitForThoseOfAnotherNamespace) {
@@ -176,7 +178,7 @@ TEST_F(CmAdopted, MakeAChannelOnce) {
   ASSERT_EQ(one.say_again(again, one.sequence()), 0);
   EXPECT_EQ(one.reply.handle, handle);
   EXPECT_TRUE(one.beside.valid());
-  EXPECT_EQ(rig.cm.space(1)->channels, 2u);
+  EXPECT_EQ(rig.cm.space(1)->channels.count(), 2u);
 }
 
 TEST_F(CmAdopted, KeepEventsForWhoIsNotThereYet) {

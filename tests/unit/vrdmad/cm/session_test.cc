@@ -55,9 +55,9 @@ struct CmSessions : testing::Test {
   void expect_nothing() {
     rig.settle();
     for (const auto& space : rig.spaces) {
-      EXPECT_EQ(space->sessions, 0u);
-      EXPECT_EQ(space->channels, 0u);
-      EXPECT_EQ(space->ids, 0u);
+      EXPECT_EQ(space->sessions.count(), 0u);
+      EXPECT_EQ(space->channels.count(), 0u);
+      EXPECT_EQ(space->ids.count(), 0u);
       EXPECT_EQ(space->events, 0u);
     }
     EXPECT_EQ(used(provisioning::Kind::kCmIds, 0), 0u);
@@ -142,10 +142,10 @@ TEST_F(CmSessions, HaveChannelsOfOneDirection) {
   EXPECT_EQ(::poll(&state, 1, 0), 1);
   EXPECT_EQ(state.revents, POLLIN);
   EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrResolved)});
-  EXPECT_EQ(rig.spaces[0]->channels, 1u);
+  EXPECT_EQ(rig.spaces[0]->channels.count(), 1u);
   one.channels.clear();
   rig.settle();
-  EXPECT_EQ(rig.spaces[0]->channels, 0u) << "the program closed its channel";
+  EXPECT_EQ(rig.spaces[0]->channels.count(), 0u) << "the program closed its channel";
 }
 
 TEST_F(CmSessions, Nudge) {
@@ -411,12 +411,13 @@ TEST_F(CmSessions, WhoHangsUpInTheMiddleLeavesNothing) {
 
 TEST_F(CmSessions, ANamespaceHasSoManyIdsAndChannels) {
   const uint32_t channel = one.channel();
-  rig.spaces[0]->channels = CmNamespace::kMaxChannels;
+  auto& space = *rig.spaces[0];
+  space.channels.add(CmNamespace::kChannels.most - space.channels.count());
   EXPECT_EQ(one.call(CmCall::kCreateChannel), EMFILE);
-  rig.spaces[0]->channels = 1;
-  rig.spaces[0]->ids = CmNamespace::kMaxIds;
+  space.channels.remove(CmNamespace::kChannels.most - 1);
+  space.ids.add(CmNamespace::kIds.most);
   EXPECT_EQ(one.try_id(channel), ENOMEM);
-  rig.spaces[0]->ids = 0;
+  space.ids.remove(CmNamespace::kIds.most);
   EXPECT_EQ(rig.cm.counters().crowded, 2u);
   EXPECT_EQ(two.call(CmCall::kCreateChannel), 0) << "another namespace";
 }
@@ -495,8 +496,8 @@ TEST_F(CmSessions, AListenerThatDoesNotReadHasItsBacklog) {
     rig.settle(2);
   }
   // The channel's socket holds some hundred in addition.
-  EXPECT_GT(rig.spaces[1]->ids, 4u);
-  EXPECT_LT(rig.spaces[1]->ids, 1000u);
+  EXPECT_GT(rig.spaces[1]->ids.count(), 4u);
+  EXPECT_LT(rig.spaces[1]->ids.count(), 1000u);
   EXPECT_GT(used(provisioning::Kind::kCmEvents, 1), 0u);
   EXPECT_LE(used(provisioning::Kind::kCmEvents, 1), 1000u)
       << "a request and its end for each place in the backlog";

@@ -21,7 +21,7 @@ struct CmUsers : testing::Test {
 
 TEST_F(CmUsers, AUserHasSoManyInANamespace) {
   std::vector<std::unique_ptr<CmClient>> clients;
-  while (rig.spaces[0]->sessions < CmUser::kMaxSessions)
+  while (rig.spaces[0]->sessions.count() < CmUser::kMaxSessions)
     clients.push_back(std::make_unique<CmClient>(rig, 0));
   CmClient more(rig, 0);
   EXPECT_TRUE(more.ended());
@@ -36,13 +36,33 @@ TEST_F(CmUsers, AUserHasSoManyInANamespace) {
 }
 
 TEST_F(CmUsers, ANamespaceHasSoMany) {
-  rig.spaces[0]->sessions += CmNamespace::kMaxSessions;
+  rig.spaces[0]->sessions.add(CmNamespace::kSessions.most);
   CmClient more(rig, 0);
   EXPECT_TRUE(more.ended());
   EXPECT_EQ(rig.cm.counters().crowded, 1u);
-  rig.spaces[0]->sessions -= CmNamespace::kMaxSessions;
+  rig.spaces[0]->sessions.remove(CmNamespace::kSessions.most);
   CmClient again(rig, 0);
   EXPECT_EQ(again.call(CmCall::kDevices), 0);
+}
+
+TEST(CmShare, LeavesRoomToThoseThatHaveLittle) {
+  const CmShare::Limits limits{10, 2, 20};
+  const auto all = std::make_shared<uint32_t>(0);
+  CmShare greedy(limits, all), modest(limits, all);
+  auto third = std::make_unique<CmShare>(limits, all);
+  greedy.add(10);
+  EXPECT_FALSE(greedy.has_room()) << "its own limit";
+  EXPECT_TRUE(modest.has_room());
+  modest.add(2);
+  EXPECT_FALSE(modest.has_room()) << "more than its share, of the half that is left";
+  greedy.remove(3);
+  EXPECT_TRUE(modest.has_room() && greedy.has_room());
+  greedy.add(3);
+  third->add(8);
+  EXPECT_FALSE(CmShare(limits, all).has_room()) << "there are no more at all";
+  third.reset();
+  EXPECT_TRUE(CmShare(limits, all).has_room());
+  EXPECT_EQ(*all, 12u);
 }
 
 // Requests beyond the rate wait in the client's socket and are answered later.
