@@ -11,7 +11,7 @@ void copy_ordered_by_words(uint8_t* to, const uint8_t* from, uint64_t length) {
   const auto end = reinterpret_cast<uintptr_t>(to) + length;
   const uint64_t tail = std::min<uint64_t>(length, (end - 1) % 8 + 1);
   if (length > tail) {
-    std::memcpy(to, from, length - tail);
+    std::memmove(to, from, length - tail);
     to += length - tail;
     from += length - tail;
     std::atomic_thread_fence(std::memory_order_release);
@@ -294,7 +294,7 @@ bool copy_pieces(const PieceList& source, const PieceList& target) {
         if (last)
           copy_ordered(write, read, run);
         else
-          std::memcpy(write, read, run);
+          std::memmove(write, read, run);  // a program may name memory that overlaps
       }
       done += run;
       from_offset += run;
