@@ -101,8 +101,9 @@ print("bound", flush=True)
 time.sleep(60)'
 wait_until 10 grep -q bound "$T/holder.log" || fail "the port cannot be taken: $(<"$T/holder.log")"
 capture
+# -Q 1: of fewer completions perftest counts too many where -n is no multiple of -t, and then does not poll any more.
 # Each queue pair has port 61441 with a probability of 1/4, and of so many one has it (1 - 1e-8).
-pairs ib_write_bw -q 64 -n 5 -t 4 -s 4096 -p $PORT -x "$(gid_index a va 10.0.0.1)"
+pairs ib_write_bw -q 64 -n 5 -t 4 -Q 1 -s 4096 -p $PORT -x "$(gid_index a va 10.0.0.1)"
 done_well
 kill -KILL "${PID[holder]}"
 reap holder 5
