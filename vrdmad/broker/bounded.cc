@@ -3,11 +3,14 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "core/base/cpu_meter.h"
 
 namespace vrdma::vrdmad {
 
@@ -30,6 +33,7 @@ bool sleeps_in_kernel(pid_t thread) {
 struct Bounded::Job {
   uint64_t netns = 0;
   std::function<void()> run;
+  bool pays = true;
   std::condition_variable changed;
   pid_t thread = 0;  // runs the job
   bool done = false, late = false;
@@ -39,11 +43,12 @@ struct Bounded::Shared {
   struct Netns {
     unsigned hung = 0;  // hung threads
     base::TimePoint closed_until{};
+    base::TimePoint paid_at{};  // all that its processes cost
   };
   std::mutex mutex;
   std::condition_variable wanted;
   std::deque<std::shared_ptr<Job>> jobs;
-  std::map<uint64_t, Netns> late;  // namespaces with hung threads or a penalty
+  std::map<uint64_t, Netns> late;  // namespaces with hung threads, a penalty or a debt
   unsigned idle = 0;
   bool stopped = false;
 
@@ -51,10 +56,17 @@ struct Bounded::Shared {
     const auto it = late.find(netns);
     if (it == late.end()) return {};
     if (it->second.hung > 0) return kPatience;
-    const base::Duration left = it->second.closed_until - base::EventLoop::now();
+    const auto now = base::EventLoop::now();
+    const base::Duration left =
+        std::max(it->second.closed_until, it->second.paid_at - kPart * kAtOnce) - now;
     if (left.count() > 0) return left;
-    late.erase(it);
+    if (it->second.paid_at <= now) late.erase(it);
     return {};
+  }
+  void pay(uint64_t netns, base::Duration used) {
+    if (used <= kFree) return;
+    base::TimePoint& paid_at = late[netns].paid_at;
+    paid_at = std::max(paid_at, base::EventLoop::now()) + kPart * used;
   }
 };
 
@@ -71,13 +83,14 @@ base::Duration Bounded::closed_for(uint64_t netns) {
   return shared_->closed_for(netns);
 }
 
-bool Bounded::run(uint64_t netns, std::function<void()> run) {
+bool Bounded::run(uint64_t netns, std::function<void()> run, bool pays) {
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);
   if (shared.closed_for(netns).count() > 0) return false;
   const auto job = std::make_shared<Job>();
   job->netns = netns;
   job->run = std::move(run);
+  job->pays = pays;
   if (shared.jobs.size() >= shared.idle) {
     try {
       std::thread(work, shared_).detach();
@@ -114,9 +127,12 @@ void Bounded::work(const std::shared_ptr<Shared>& shared) {
     shared->jobs.pop_front();
     job->thread = ::gettid();
     lock.unlock();
+    const base::Duration begun = base::thread_cpu_time();
     job->run();
     job->run = nullptr;
+    const base::Duration used = base::thread_cpu_time() - begun;
     lock.lock();
+    if (job->pays) shared->pay(job->netns, used);
     job->done = true;
     job->changed.notify_one();
     if (job->late) {

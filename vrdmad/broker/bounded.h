@@ -7,6 +7,10 @@
 // the next 35 ms. It then closes the network namespace of the process: no process in it is
 // inspected until the thread returns and kPenalty has passed. So a tenant can delay others by less
 // than twice kPatience in every kPenalty.
+//
+// To look at a process can also take much processor time: the kernel writes each of up to 65,536
+// supplementary groups down. The processes of a namespace may use one part in kPart of that time,
+// and kAtOnce of it at once. Beyond, the namespace is closed until that is paid.
 #pragma once
 
 #include <chrono>
@@ -28,6 +32,9 @@ class Bounded {
   static constexpr std::chrono::milliseconds kPatience{50};
   static constexpr std::chrono::milliseconds kPenalty{2500};
   static constexpr std::chrono::seconds kLongest{5};  // for a thread that does not sleep
+  static constexpr int kPart = 20;
+  static constexpr std::chrono::milliseconds kAtOnce{200};
+  static constexpr std::chrono::milliseconds kFree{1};  // of each look, which costs nothing
 
   Bounded();
   Bounded(const Bounded&) = delete;
@@ -35,8 +42,8 @@ class Bounded {
   ~Bounded();  // does not wait for hung threads
 
   // Runs `job` on a separate thread. False: `job` did not finish in time, or was not started. It
-  // may still run later, so it must own everything it uses.
-  [[nodiscard]] bool run(uint64_t netns, std::function<void()> job);
+  // may still run later, so it must own everything it uses. `pays`: for its processor time.
+  [[nodiscard]] bool run(uint64_t netns, std::function<void()> job, bool pays = true);
   // Time until processes of the namespace may be inspected.
   [[nodiscard]] base::Duration closed_for(uint64_t netns);
 

@@ -214,7 +214,9 @@ Result<void> LocalBroker::inspect(const rdma::Peer& whom, Look look, const Reque
   const auto job = [this, keep = shared_from_this(), look, request, seen] {
     seen->done = (this->*look)(request, &seen->answer, &seen->beside);
   };
-  if (!bounded_.run(whom.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(whom.pid));
+  const bool pays = look != &LocalBroker::find;  // its search has a limit of its own
+  if (!bounded_.run(whom.netns_cookie, job, pays))
+    return fail(EAGAIN, cannot_be_inspected(whom.pid));
   const uint32_t entry = answer->entry;  // of kAccept, also if its process cannot be identified
   *answer = seen->answer;
   if (answer->entry == 0) answer->entry = entry;

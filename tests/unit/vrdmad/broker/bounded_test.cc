@@ -12,6 +12,8 @@
 #include <csignal>
 #include <utility>
 
+#include "core/base/cpu_meter.h"
+
 namespace vrdma::vrdmad {
 namespace {
 
@@ -82,6 +84,22 @@ TEST_F(BoundedLooks, KeepItClosedAfterTheyEnd) {
   hang.end();
   ::usleep(10'000);
   EXPECT_GT(bounded.closed_for(7), Bounded::kPatience);
+}
+
+TEST_F(BoundedLooks, ArePaidForByTheirNamespace) {
+  const auto compute = [] {
+    const base::Duration end = base::thread_cpu_time() + std::chrono::milliseconds(60);
+    while (base::thread_cpu_time() < end) continue;
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(bounded.run(7, compute, false));
+  EXPECT_EQ(bounded.closed_for(7).count(), 0);
+  int looks = 0;
+  while (looks < 10 && bounded.run(7, compute)) ++looks;
+  EXPECT_GE(looks, 4);  // with less than kAtOnce before the last one
+  EXPECT_LT(looks, 10);
+  EXPECT_GT(bounded.closed_for(7).count(), 0);
+  EXPECT_EQ(bounded.closed_for(8).count(), 0);
+  EXPECT_TRUE(bounded.run(8, [] {}));
 }
 
 TEST_F(BoundedLooks, MayTakeLongWhileTheyWork) {
