@@ -209,6 +209,11 @@ Result<void> run(const Options& options) {
   if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
   const auto state_path = vrdma::vrdmad::RunDir::absolute(options.state_dir);
   if (!state_path) return vrdma::base::pass(state_path.error());
+  if (*run_path == *state_path)
+    return vrdma::base::fail(EINVAL, "the run directory and the state directory are both " +
+                                         *run_path +
+                                         ": choose another one, since programs may enter the "
+                                         "first and nobody the second");
   if (auto free = vrdma::vrdmad::RunDir::check_free(*run_path); !free) return free;
   if (auto free = vrdma::vrdmad::Store::check_free(*state_path); !free) return free;
   ::umask(0022);

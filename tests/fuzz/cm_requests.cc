@@ -73,6 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   rig.settle();
   for (const auto& space : rig.spaces)
-    require(space->sessions == 0 && space->ids == 0 && space->channels == 0 && space->events == 0);
+    require(space->sessions.count() == 0 && space->ids.count() == 0 &&
+            space->channels.count() == 0 && space->events == 0);
   return 0;
 }

@@ -38,6 +38,7 @@ say "vdev create"
 refused 1 nowhere create x --netns nowhere --netdev eth0
 refused 1 /run/netns/nowhere create x --netns /run/netns/nowhere --netdev eth0
 refused 1 "$T/out" create x --netns "$T/out" --netdev eth0
+refused 1 /proc/self/ns/net create x --netns /proc/self/ns/net --netdev lo
 refused 1 999999999 create x --netns pid:999999999 --netdev eth0
 refused '1|2' pid create x --netns pid:abc --netdev eth0
 refused 1 "$b.*eth7" create x --netns "$b" --netdev eth7
@@ -87,6 +88,8 @@ second() { timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error "$
 refused 1 "$R" second --run-dir "$R"
 refused 1 "$R" env VRDMA_RUN_DIR="$R" timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error
 refused 1 /proc/nowhere timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$T/state2" --log-level error --run-dir /proc/nowhere
+refused 1 "are both $T/run4: choose another one" timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$T/run4/" --run-dir "$T/run4"
+[[ ! -e $T/run4 ]] || fail "a refused daemon has made its directory"
 refused '1|2' loud second --run-dir "$T/run3" --log-level loud
 echo 'log_level = "error"' >"$T/conf"  # which is log-level
 refused 2 "$T/conf, line 1: there is no option 'log_level'\$" second --run-dir "$T/run3" --config "$T/conf"

@@ -225,6 +225,11 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     spec.addresses.assign(request->addresses().begin(), request->addresses().end());
     const auto& owner = request->owner();
     if (request->has_owner()) spec.owner = {owner.pid(), owner.start_time(), owner.boot_id()};
+    if (spec.netns.starts_with("/proc/self/") || spec.netns.starts_with("/proc/thread-self/"))
+      return status_of(*context,
+                       base::Error(EINVAL, "netns '" + spec.netns +
+                                               "' would be that of vrdmad, which opens the path: "
+                                               "name a process of the namespace, as in pid:42"));
     if (request->has_owner() && owner.pid() == 0)
       return status_of(*context, base::Error(EINVAL, "the owner has no process id"));
     spec.end_with_owner = request->end_with_owner();

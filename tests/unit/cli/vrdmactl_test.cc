@@ -100,8 +100,9 @@ class Vrdmactl : public testing::Test {
     EXPECT_EQ(ran.out, "");
   }
   static constexpr const char* kRemedy = "; start it, or name its run directory with --run-dir";
+  static std::string own_netns() { return "pid:" + std::to_string(::getpid()); }
   void create(const std::string& name) {
-    const Ran ran = run({"vdev", "create", name, "--netns", "/proc/self/ns/net", "--netdev", "lo"});
+    const Ran ran = run({"vdev", "create", name, "--netns", own_netns(), "--netdev", "lo"});
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out + ran.err, "");
   }
@@ -261,10 +262,13 @@ TEST_F(Vrdmactl, drives_the_daemon) {
 TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   start_daemon();
   create("red0");
-  const auto try_create = [](const char* name, const char* netns, const char* dev) {
+  const auto try_create = [](const char* name, const std::string& netns, const char* dev) {
     return std::vector<std::string>{"vdev", "create", name, "--netns", netns, "--netdev", dev};
   };
-  expect_failure(try_create("red0", "/proc/self/ns/net", "eth0"), 1, "vdevice red0 exists already");
+  expect_failure(try_create("red0", own_netns(), "eth0"), 1, "vdevice red0 exists already");
+  expect_failure(try_create("x", "/proc/self/ns/net", "eth0"), 1,
+                 "netns '/proc/self/ns/net' would be that of vrdmad, which opens the path: name a "
+                 "process of the namespace, as in pid:42");
   expect_failure(try_create("x", "missing", "eth0"), 1, "netns missing: No such file");
   expect_failure(try_create("x", "a", "missing"), 1, "netns a has no netdev missing");
   expect_failure({"vdev", "show", "x"}, 1, "no vdevice is named x");
@@ -480,7 +484,7 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 red0\n");
   EXPECT_EQ(complete({"-o", "json", "quota", "set", "r"}), "red0\n");
   ASSERT_EQ(run({"vdev", "create", "red0", "--netns", "other", "--netdev", "lo"}).status, 0);
-  EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 /proc/self/ns/net/red0 other/red0\n");
+  EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 other/red0 " + own_netns() + "/red0\n");
   EXPECT_EQ(complete({"exec", "other/"}), "other/red0\n");
   EXPECT_EQ(complete({"vdev", "create", "x", "--end"}), "--end-with-owner\n");
   EXPECT_EQ(complete({"vdev", "create", "x", "--net"}), "--netns --netdev\n");
