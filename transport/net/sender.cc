@@ -192,6 +192,7 @@ NetSender::Next NetSender::next(Burst* burst) {
   }
   const base::TimePoint now = base::EventLoop::now();
   const bool may_send = congestion_.may_send(now);
+  paced_ = !may_send;
   if (may_send && responder_.next(burst)) return Next::kBurst;
   if (!qp_.can_send()) {
     if (ring_.ours()) (void)ring_.let_go();
@@ -311,7 +312,8 @@ void NetSender::watch(base::TimePoint now) {
   constexpr auto kNever = base::TimePoint::max();
   base::TimePoint at = kNever;
   if (requester_) at = requester_->deadline().value_or(kNever);
-  if (!congestion_.may_send(now)) at = std::min(at, congestion_.free_at());
+  // Also if it may send by now: nothing else would call it again.
+  if (paced_ || !congestion_.may_send(now)) at = std::min(at, congestion_.free_at());
   if (at == kNever || (timer_.active() && timer_at_ <= at)) return;
   timer_at_ = at;
   timer_ = lane().loop().after(std::max(base::Duration(0), base::Duration(at - now)), [this] {

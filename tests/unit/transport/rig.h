@@ -74,7 +74,9 @@ struct Rig : testing::Test {
   }
 
   test::World world;
-  Runner runner{*world.loop};
+  // By which the turns' clock is ahead, as if this thread had lost the processor.
+  static inline base::Duration ahead{};
+  Runner runner{*world.loop, [] { return base::EventLoop::now() + ahead; }};
   Lane a_lane{runner, "red"}, b_lane{runner, "blue"};
   test::Party& a = *world.a;
   test::Party& b = *world.b;

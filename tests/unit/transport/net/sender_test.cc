@@ -289,6 +289,19 @@ TEST_F(Net, SlowsDownWhenItsPacketsAreMarked) {
   EXPECT_EQ(sender(qp_b).congestion().rate(), 0);
 }
 
+// The rate allows the next packet just after it was found not to.
+TEST_F(Net, GoesOnWhenTheRateAllowsItMeanwhile) {
+  connect();
+  const wire::Packet notification = wire::make_cnp(qp_a->qpn);
+  sender(qp_a).receive(notification, false, base::EventLoop::now());
+  EXPECT_GT(sender(qp_a).congestion().rate(), 0);
+  ahead = std::chrono::milliseconds(50);
+  ASSERT_TRUE(
+      a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 20'000, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  ahead = {};
+}
+
 TEST_F(Net, HeedsNoMarkOfAPacketThatIsNotItsTurn) {
   connect();
   wire::Packet forged{};
