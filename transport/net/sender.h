@@ -206,7 +206,7 @@ class NetSender final : public rdma::Sender,
   std::unique_ptr<Burst> refused_;  // by the port
   SharedWindow::Member share_;
   Congestion congestion_;
-  bool paced_ = false;  // it allowed nothing when last asked
+  bool paced_ = false;        // it allowed nothing when last asked
   base::TimePoint cnp_at_{};  // the last one
   bool cnp_due_ = false;
   base::EventLoop::Timer timer_;
