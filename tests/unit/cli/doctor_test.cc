@@ -89,11 +89,14 @@ TEST(DoctorPeer, OnThisHost) {
   const std::vector all{vdev("va", "red", "host", "::ffff:10.0.0.1"),
                         vdev("vb", "red", "host", "::ffff:10.0.0.2"),
                         vdev("vc", "blue", "host", "::ffff:10.0.0.3"),
-                        vdev("vd", "vdev/4", "host", "::ffff:10.0.0.4")};
+                        vdev("vd", "vdev/4", "host", "::ffff:10.0.0.4"),
+                        vdev("ve", "green", "network", "::ffff:10.0.0.5")};
   const auto found = [&](size_t from, const char* to) {
     return judge_peer(*parse_peer(to), {&all[from]}, all, Way{});
   };
   EXPECT_EQ(found(0, "10.0.0.2").state, State::kOk);
+  EXPECT_EQ(found(4, "10.0.0.3").state, State::kProblem);
+  EXPECT_THAT(found(4, "10.0.0.3").text, HasSubstr("vc on this host, in fabric blue, which ends"));
   EXPECT_EQ(found(0, "10.0.0.3").state, State::kProblem);
   EXPECT_THAT(found(0, "10.0.0.3").text, HasSubstr("; vc in fabric blue has it"));
   EXPECT_THAT(found(0, "10.0.0.3").remedy, HasSubstr("'vrdmactl fabric set red --reach network'"));
@@ -110,7 +113,9 @@ TEST(DoctorPeer, OnTheNetwork) {
   EXPECT_THAT(found({ENETUNREACH, "", 0}).text, HasSubstr("there is no way to 10.0.0.2"));
   EXPECT_THAT(found({0, "::ffff:10.9.0.1", 0}).text, HasSubstr("leave from 10.9.0.1, which is no"));
   EXPECT_THAT(found({0, "::ffff:10.0.0.1", EHOSTUNREACH}).text, HasSubstr("no host answers"));
-  EXPECT_THAT(found({0, "::ffff:10.0.0.1", ECONNREFUSED}).text, HasSubstr("UDP port 4791 open"));
+  const Finding closed = found({0, "::ffff:10.0.0.1", ECONNREFUSED});
+  EXPECT_EQ(closed.state, State::kUnknown);
+  EXPECT_THAT(closed.text, HasSubstr("UDP port 4791 is closed there"));
   EXPECT_EQ(judge_peer(*parse_peer("10.0.0.2"), {all.data()}, all, {}).state, State::kUnknown);
 }
 
