@@ -327,7 +327,7 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   request.modify_qp.handle = ibv->handle;
   request.modify_qp.mask = static_cast<uint32_t>(attr_mask);
   request.modify_qp.rts_mask = static_cast<uint32_t>(rts_mask);
-  request.modify_qp.cur_state = attr->cur_qp_state;
+  if ((attr_mask & IBV_QP_CUR_STATE) != 0) request.modify_qp.cur_state = attr->cur_qp_state;
   request.modify_qp.attributes = to_attributes(*attr, attr_mask | rts_mask);
   std::optional<KnownPeers> known;
   if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTR) {
