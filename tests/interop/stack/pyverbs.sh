@@ -38,7 +38,7 @@ huge=/proc/sys/vm/nr_hugepages
 huge_before=$(cat $huge)
 # Others may use some meanwhile, and where memory is in pieces the kernel finds fewer.
 [[ $huge_before -gt 0 ]] || { echo 1 >/proc/sys/vm/compact_memory && echo 64 >$huge; } 2>/dev/null || true
-if [[ $(awk '$1 == "HugePages_Free:" { print $2 }' /proc/meminfo) -lt 16 ]]; then
+if [[ $(awk '$1 == "HugePages_Free:" { n += $2 } $1 == "HugePages_Rsvd:" { n -= $2 } END { print n }' /proc/meminfo) -lt 16 ]]; then
   without+=(--without "_huge_=the kernel has not enough huge pages")
   floor=$((floor - huge_tests))
 fi
