@@ -12,6 +12,9 @@ begin_moments() {
   say "$moments moments, seed $seed"
   RANDOM=$seed
 }
+# logged PATTERN: how many lines of the daemon's log match. has_logged COUNT PATTERN: whether so many do.
+logged() { grep -cE "$1" "$T/vrdmad.log" || true; }
+has_logged() { [[ $(logged "$2") -eq $1 ]]; }
 # red_and_blue: the namespaces, with mediated vdevices ra and rb of tenant red, and ba and bb of tenant blue.
 red_and_blue() {
   local tenant

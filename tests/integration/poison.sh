@@ -21,8 +21,6 @@ VRDMAD=$T/poisoned/vrdmad
 start_daemon --daemon-grace 5
 red_and_blue
 
-logged() { grep -cE "$1" "$T/vrdmad.log" || true; }
-has_logged() { [[ $(logged "$2") -eq $1 ]]; }
 crashes=' the worker of tenant/red crashes: Segmentation fault$'
 # poison NUMBER PORT: a pair of programs, the second of which writes the poison once.
 poison() {

@@ -30,8 +30,6 @@ VRDMAD=$T/greedy/vrdmad
 start_daemon --cgroup "$GROUP"
 red_and_blue
 
-logged() { grep -cE "$1" "$T/vrdmad.log" || true; }
-has_logged() { [[ $(logged "$2") -eq $1 ]]; }
 begin_flow red ra rb 18520
 begin_flow blue ba bb 18521
 flows_go_on "before"

@@ -5,7 +5,8 @@
 . "$(dirname "$0")/flows.sh"
 setup
 need_worker_processes
-begin_moments 2 "$1"
+WORKERS_END=1  # because they are killed
+cp "$1" "$T/lib/flow"
 start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
@@ -14,10 +15,9 @@ vdev_create rb b eth0 --tenant red
 for ((pair = 0; pair < 8; ++pair)); do begin_flow "red$pair" ra rb $((18520 + pair)); done
 flows_go_on "before the first worker is killed"
 
-logged() { grep -cE "$1" "$T/vrdmad.log" || true; }
 has_worker() { worker=$(worker_of red0-a) && [[ -n $worker ]]; }
 pauses='error tenant/red: its workers end again and again: the next starts in a moment$'
-for ((number = 1; number <= moments; ++number)); do
+for number in 1 2; do
   say "pause $number"
   before=$(logged "$pauses")
   for ((kills = 0; kills < 40 && $(logged "$pauses") == before; ++kills)); do
@@ -27,6 +27,6 @@ for ((number = 1; number <= moments; ++number)); do
   [[ $(logged "$pauses") -gt $before ]] || fail "$kills workers were killed, and the next one comes at once"
   flows_go_on "after pause $number"
 done
-[[ $(logged " warning ") -eq 0 ]] || fail "sessions end"
+has_logged 0 " warning " || fail "sessions end"
 end_flows "in the end"
 stop_daemon

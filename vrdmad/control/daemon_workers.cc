@@ -73,15 +73,16 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
 }
 
 Recipient Daemon::recipient(Record& record) {
+  // The broker has no such worker: the connection waits, and this is called again.
+  constexpr Recipient kLater{UINT32_MAX, 0};
   // The next worker must have the sessions of the dead one before their programs come to it.
-  if (orphans_.contains(record.domain)) return {UINT32_MAX, 0};
+  if (orphans_.contains(record.domain)) return kLater;
   auto worker = workers_.need(record.domain);
   const bool packets = record.permissions.has(provisioning::Permission::kRawPacket);
   if (worker) return {(*worker)->entry(), packets ? broker::Request::kMayPacketSocket : 0u};
-  // The connection waits, and this is called again.
   if (std::has_single_bit(++record.unserved))
     spdlog::error("vdevice {}: {}", record.label, worker.error().message());
-  return {UINT32_MAX, 0};
+  return kLater;
 }
 
 void Daemon::accept(const Record& record, Arrival arrival) {

@@ -99,7 +99,10 @@ class Vrdmactl : public testing::Test {
     EXPECT_EQ(ran.err, "vrdmactl: " + line + "\n");
     EXPECT_EQ(ran.out, "");
   }
-  static constexpr const char* kRemedy = "; start it, or name its run directory with --run-dir";
+  static std::string nobody_in(const std::string& run_dir) {
+    return "vrdmad is not running: nothing listens on " + run_dir +
+           "/admin.sock; start it, or name its run directory with --run-dir";
+  }
   static std::string own_netns() { return "pid:" + std::to_string(::getpid()); }
   void create(const std::string& name) {
     const Ran ran = run({"vdev", "create", name, "--netns", own_netns(), "--netdev", "lo"});
@@ -124,16 +127,10 @@ class Vrdmactl : public testing::Test {
 };
 
 TEST_F(Vrdmactl, tells_when_there_is_no_daemon) {
-  expect_failure(
-      {"vdev", "list"}, 1,
-      "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock" + kRemedy);
+  expect_failure({"vdev", "list"}, 1, nobody_in(run_dir()));
   ::unsetenv("VRDMA_RUN_DIR");
-  expect_failure(
-      {"--run-dir", "/nowhere", "watch"}, 1,
-      std::string("vrdmad is not running: nothing listens on /nowhere/admin.sock") + kRemedy);
-  expect_failure(
-      {"version", "--run-dir", "/nowhere"}, 1,
-      std::string("vrdmad is not running: nothing listens on /nowhere/admin.sock") + kRemedy);
+  expect_failure({"--run-dir", "/nowhere", "watch"}, 1, nobody_in("/nowhere"));
+  expect_failure({"version", "--run-dir", "/nowhere"}, 1, nobody_in("/nowhere"));
 }
 
 TEST_F(Vrdmactl, a_change_of_nothing_is_refused) {
@@ -455,9 +452,7 @@ TEST_F(Vrdmactl, a_crashed_daemon_is_replaced) {
   start_daemon();
   ::kill(daemon_, SIGKILL);
   ::waitpid(daemon_, nullptr, 0);
-  expect_failure(
-      {"vdev", "list"}, 1,
-      "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock" + kRemedy);
+  expect_failure({"vdev", "list"}, 1, nobody_in(run_dir()));
   start_daemon();
   EXPECT_EQ(run({"vdev", "list"}).status, 0);
 }
