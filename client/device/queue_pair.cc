@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "client/device/objects.h"
@@ -156,26 +157,30 @@ std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
 
 namespace {
 
+// Only what `mask` names: the program has not set the rest.
 verbs::QpAttributes to_attributes(const ibv_qp_attr& attr, int mask) {
   verbs::QpAttributes to{};
-  to.state = attr.qp_state;
-  to.path_mtu = attr.path_mtu;
-  to.qkey = attr.qkey;
-  to.rq_psn = attr.rq_psn;
-  to.sq_psn = attr.sq_psn;
-  to.dest_qpn = attr.dest_qp_num;
-  to.access_flags = attr.qp_access_flags;
+  const auto copy = [mask](int bit, auto* value, const auto& given) {
+    if ((mask & bit) != 0) *value = static_cast<std::remove_pointer_t<decltype(value)>>(given);
+  };
+  copy(IBV_QP_STATE, &to.state, attr.qp_state);
+  copy(IBV_QP_PATH_MTU, &to.path_mtu, attr.path_mtu);
+  copy(IBV_QP_QKEY, &to.qkey, attr.qkey);
+  copy(IBV_QP_RQ_PSN, &to.rq_psn, attr.rq_psn);
+  copy(IBV_QP_SQ_PSN, &to.sq_psn, attr.sq_psn);
+  copy(IBV_QP_DEST_QPN, &to.dest_qpn, attr.dest_qp_num);
+  copy(IBV_QP_ACCESS_FLAGS, &to.access_flags, attr.qp_access_flags);
   if ((mask & IBV_QP_AV) != 0) to.av = to_vector(attr.ah_attr);
-  to.pkey_index = attr.pkey_index;
-  to.max_rd_atomic = attr.max_rd_atomic;
-  to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-  to.min_rnr_timer = attr.min_rnr_timer;
-  to.port_num = attr.port_num;
-  to.timeout = attr.timeout;
-  to.retry_cnt = attr.retry_cnt;
-  to.rnr_retry = attr.rnr_retry;
-  to.en_sqd_async_notify = attr.en_sqd_async_notify;
-  to.path_mig_state = static_cast<uint8_t>(attr.path_mig_state);
+  copy(IBV_QP_PKEY_INDEX, &to.pkey_index, attr.pkey_index);
+  copy(IBV_QP_MAX_QP_RD_ATOMIC, &to.max_rd_atomic, attr.max_rd_atomic);
+  copy(IBV_QP_MAX_DEST_RD_ATOMIC, &to.max_dest_rd_atomic, attr.max_dest_rd_atomic);
+  copy(IBV_QP_MIN_RNR_TIMER, &to.min_rnr_timer, attr.min_rnr_timer);
+  copy(IBV_QP_PORT, &to.port_num, attr.port_num);
+  copy(IBV_QP_TIMEOUT, &to.timeout, attr.timeout);
+  copy(IBV_QP_RETRY_CNT, &to.retry_cnt, attr.retry_cnt);
+  copy(IBV_QP_RNR_RETRY, &to.rnr_retry, attr.rnr_retry);
+  copy(IBV_QP_EN_SQD_ASYNC_NOTIFY, &to.en_sqd_async_notify, attr.en_sqd_async_notify);
+  copy(IBV_QP_PATH_MIG_STATE, &to.path_mig_state, attr.path_mig_state);
   return to;
 }
 
