@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <iterator>
 #include <memory>
 #include <set>
-#include <thread>
 
 #include "client/device/complaint.h"
 #include "client/device/device_names.h"
@@ -143,17 +141,8 @@ void scan_devices(std::vector<FoundDevice>* found) {
 }
 
 ibv_context* open_device(VirtualDevice* device) {
-  // EAGAIN: vrdmad cannot look at this process now. On a busy host that is over soon.
-  constexpr int kTries = 15;
-  constexpr auto kPause = std::chrono::milliseconds(100);
-  std::unique_ptr<Context> context;
-  int error = EAGAIN;
-  for (int left = kTries; left > 0 && error == EAGAIN; --left) {
-    if (context != nullptr) std::this_thread::sleep_for(kPause);
-    context = std::make_unique<Context>();
-    error = say_hello(context.get(), *device);
-  }
-  if (error != 0) {
+  auto context = std::make_unique<Context>();
+  if (const int error = say_hello(context.get(), *device); error != 0) {
     complain(error);
     errno = error;
     return nullptr;

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -76,14 +77,24 @@ class DaemonLink {
   // Sends one request and receives its reply. 0; the errno that the daemon answered; EIO if the
   // daemon ended and none takes over; EAGAIN if `wait` is false and the next daemon is not ready.
   // Descriptors sent with the reply go to `received`. Under mutex_.
+  //
+  // Before it registers the program, the daemon answers EAGAIN while it cannot look at a process of
+  // this network namespace: for some milliseconds on a busy host, for some seconds while one of
+  // them is in a long execve(2). Such a request is repeated.
   int converse(Request& request, Reply* reply, const std::vector<int>& sent,
                std::vector<base::Fd>* received, bool wait) {
-    request.sequence = next_sequence();
-    while (!exchange(request, reply, sent, received)) {
-      const Resumed resumed = find_daemon(wait);
-      if (resumed != Resumed::kYes) return resumed == Resumed::kNotYet ? EAGAIN : EIO;
+    constexpr int kMostRepetitions = 50;
+    constexpr std::chrono::milliseconds kPause(100);
+    for (int repetitions = 0;; ++repetitions) {
+      request.sequence = next_sequence();
+      while (!exchange(request, reply, sent, received)) {
+        const Resumed resumed = find_daemon(wait);
+        if (resumed != Resumed::kYes) return resumed == Resumed::kNotYet ? EAGAIN : EIO;
+      }
+      const bool may_pass = reply->error == EAGAIN && state_ == State::kNew && wait;
+      if (!may_pass || repetitions == kMostRepetitions) return reply->error;
+      std::this_thread::sleep_for(kPause);
     }
-    return reply->error;
   }
 
   // Sends a one-way request, without waiting for a daemon. The link repeats it to the next daemon

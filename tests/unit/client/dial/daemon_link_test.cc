@@ -127,6 +127,24 @@ TEST_F(DaemonLinks, TellTheNextDaemonWhatTheLastHadNotDone) {
   EXPECT_FALSE(link_.is_lost());
 }
 
+// As while another process of the namespace is in a long execve(2).
+TEST_F(DaemonLinks, RepeatRequestsOfAProgramThatCannotBeInspected) {
+  EXPECT_EQ(link_.open(path_), 0);
+  const base::Fd connection = accept();
+  std::thread program([this] { EXPECT_EQ(link_.ask(kFirst), 0); });
+  for (const int error : {EAGAIN, EAGAIN, 0}) {
+    const ipc::CmRequest request = next(connection);
+    EXPECT_EQ(request.value, kFirst);
+    answer(connection, request, 0, error);
+  }
+  program.join();
+  // Once the program is registered, EAGAIN is the result of a call.
+  link_.become_known(milliseconds(10'000));
+  std::thread again([this] { EXPECT_EQ(link_.ask(kAsked), EAGAIN); });
+  answer(connection, next(connection), 0, EAGAIN);
+  again.join();
+}
+
 TEST_F(DaemonLinks, WaitNoLongerThanTheGracePeriod) {
   constexpr milliseconds kGrace(200);
   base::Fd connection = first_daemon(kGrace);
