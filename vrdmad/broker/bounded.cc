@@ -41,14 +41,13 @@ struct Bounded::Job {
 
 struct Bounded::Shared {
   struct Netns {
-    unsigned hung = 0;  // hung threads
-    base::TimePoint closed_until{};
+    unsigned hung = 0;          // hung threads
     base::TimePoint paid_at{};  // all that its processes cost
   };
   std::mutex mutex;
   std::condition_variable wanted;
   std::deque<std::shared_ptr<Job>> jobs;
-  std::map<uint64_t, Netns> late;  // namespaces with hung threads, a penalty or a debt
+  std::map<uint64_t, Netns> late;  // namespaces with hung threads or a debt
   unsigned idle = 0;
   bool stopped = false;
 
@@ -57,8 +56,7 @@ struct Bounded::Shared {
     if (it == late.end()) return {};
     if (it->second.hung > 0) return kPatience;
     const auto now = base::EventLoop::now();
-    const base::Duration left =
-        std::max(it->second.closed_until, it->second.paid_at - kPart * kAtOnce) - now;
+    const base::Duration left = it->second.paid_at - kPart * kAtOnce - now;
     if (left.count() > 0) return left;
     if (it->second.paid_at <= now) late.erase(it);
     return {};
@@ -138,7 +136,7 @@ void Bounded::work(const std::shared_ptr<Shared>& shared) {
     if (job->late) {
       Shared::Netns& netns = shared->late[job->netns];
       --netns.hung;
-      netns.closed_until = base::EventLoop::now() + kPenalty;
+      netns.paid_at = std::max(netns.paid_at, base::EventLoop::now() + kPart * kAtOnce + kPenalty);
     }
     if (shared->idle >= kMostIdle || shared->stopped) return;
   }
