@@ -13,6 +13,7 @@ Carries the commands out on one connection, and prints one line for each answer:
     hold FILE                     makes FILE and waits until it is removed
     raw LENGTH                    a message of that many bytes, all 255
     crowd N                       opens N more connections
+    as UID                        root: continues on a new connection, of that user
     slow N                        sends N messages, each with a socket whose close takes a minute
 """
 import array
@@ -135,6 +136,11 @@ def main():
             crowd += slow(int(words[0]))
         elif name == "crowd":
             crowd += [connect() for _ in range(int(words[0]))]
+        elif name == "as":
+            crowd.append(link)
+            os.seteuid(0)
+            os.seteuid(int(words[0]))
+            link = connect()
         else:
             sys.exit(f"there is no command {name}")
 

@@ -299,6 +299,11 @@ reap slow 10
 served() { user_hook ended c3 >/dev/null; }
 wait_until 10 served || fail "the user is refused after the crowd has gone"
 
+say "a person with more users than there is room for"
+many=()
+for uid in {1010..1025}; do many+=(as "$uid" -- crowd 31 --); done
+got=$(timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" "${many[@]}" as 1001 -- ended c3) || fail "another user is refused: $got"
+
 say "descriptors whose file system never answers a close"
 : >"$T/silent"
 trap 'status=$? command=$BASH_COMMAND; umount -l "$T/silent" 2>/dev/null || true; finish $status "$command"' EXIT

@@ -61,6 +61,7 @@ struct HookServer::Connection {
   Intake::AccountRef account;
   base::EventLoop::Watch readable;  // not while the intake receives
   Intake::Ticket at_intake;
+  bool silent = true;  // nothing has arrived yet
   base::EventLoop::Timer patience;
   // What the end of the connection takes back.
   std::optional<std::pair<uint64_t, Container>> given;
@@ -133,15 +134,9 @@ void HookServer::welcome(Fd socket) {
   connection->socket = std::move(socket);
   const auto of_user = std::count_if(connections_.begin(), connections_.end(),
                                      [&](const auto& one) { return one.second->uid == peer.uid; });
-  const auto of_users = std::count_if(connections_.begin(), connections_.end(),
-                                      [](const auto& one) { return one.second->uid != 0; });
-  if (peer.uid != 0 &&
-      (static_cast<size_t>(of_user) >= kMostOfUser ||
-       static_cast<size_t>(of_users) >= kMostOfUsers || connection->account->crowded())) {
-    const hook::Answer answer =
-        refusal({EAGAIN, "user " + std::to_string(peer.uid) +
-                             " has too many hooks connected to vrdmad: try again"});
-    (void)ipc::send_message(connection->socket.get(), &answer, sizeof answer);
+  if (peer.uid != 0 && (static_cast<size_t>(of_user) >= kMostOfUser || !make_room() ||
+                        connection->account->crowded())) {
+    refuse_crowd(*connection);
     return close_connection(connection->account, std::move(connection->socket));
   }
   const uint64_t id = next_id_++;
@@ -151,12 +146,35 @@ void HookServer::welcome(Fd socket) {
   receive(id);
 }
 
+// For one more user. A person may have more users than there is room for. A hook sends its request
+// at once, so the oldest connection without one ends.
+bool HookServer::make_room() {
+  const auto of_users = std::count_if(connections_.begin(), connections_.end(),
+                                      [](const auto& one) { return one.second->uid != 0; });
+  if (static_cast<size_t>(of_users) < kMostOfUsers) return true;
+  const auto oldest = std::find_if(connections_.begin(), connections_.end(), [](const auto& one) {
+    return one.second->uid != 0 && one.second->silent;
+  });
+  if (oldest == connections_.end()) return false;
+  refuse_crowd(*oldest->second);
+  end(oldest->first);
+  return true;
+}
+
+void HookServer::refuse_crowd(const Connection& connection) {
+  const hook::Answer answer =
+      refusal({EAGAIN, "user " + std::to_string(connection.uid) +
+                           " has too many hooks connected to vrdmad: try again"});
+  (void)ipc::send_message(connection.socket.get(), &answer, sizeof answer);
+}
+
 // Waits for the next message, which the intake receives.
 void HookServer::receive(uint64_t id) {
   Connection& connection = *connections_.at(id);
   auto readable = loop_->watch(connection.socket.get(), EPOLLIN | EPOLLRDHUP, [this, id](uint32_t) {
     Connection& its = *connections_.at(id);
     its.readable.reset();
+    its.silent = false;
     its.at_intake = settings_.intake->receive_process(its.account, its.socket, *loop_,
                                                       [this, id](Intake::Received received) {
                                                         if (connections_.contains(id))

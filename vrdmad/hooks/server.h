@@ -62,6 +62,8 @@ class HookServer {
 
   HookServer(HookBackend& backend, Settings settings, std::unique_ptr<base::EventLoop> loop);
   void welcome(base::Fd socket);
+  [[nodiscard]] bool make_room();
+  static void refuse_crowd(const Connection& connection);
   void receive(uint64_t id);
   void on_message(uint64_t id, Intake::Received received);
   [[nodiscard]] base::Result<hook::Answer> serve(Connection& connection, const HookRequest& request,
