@@ -505,8 +505,9 @@ class Fabric {
 
   void add(Device* device);
   void remove(Device* device);
-  // Replaces the device's GIDs; queue pairs that use one that went are moved to ERR.
-  void set_gids(Device* device, std::vector<verbs::Gid> gids);
+  // Replaces the device's GIDs; queue pairs that use one that went are moved to ERR, and counted in
+  // the result.
+  size_t set_gids(Device* device, std::vector<verbs::Gid> gids);
   // Takes the direct links from and to the device to a worker, or gives them back when there is no
   // reason any more, at either end. While a port is down, links from and to it carry nothing: a
   // request waits until the port is up again, or as long as for a peer that does not answer.

@@ -45,7 +45,7 @@ void Fabric::remove(Device* device) {
   for (const auto& gid : device->gids) devices_.erase(gid);
 }
 
-void Fabric::set_gids(Device* device, std::vector<verbs::Gid> gids) {
+size_t Fabric::set_gids(Device* device, std::vector<verbs::Gid> gids) {
   remove(device);
   device->gids = std::move(gids);
   add(device);
@@ -54,6 +54,7 @@ void Fabric::set_gids(Device* device, std::vector<verbs::Gid> gids) {
     if (qp->state() >= QpState::kRtr && verbs::is_connected(qp->type) && !device->owns(qp->sgid))
       orphaned.push_back(qp);
   for (Qp* qp : orphaned) qp->fail();
+  return orphaned.size();
 }
 
 Device* Fabric::find(const verbs::Gid& gid) const {

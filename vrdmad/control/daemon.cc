@@ -25,6 +25,16 @@ using base::Result;
 
 namespace {
 
+// Of one vdevice, that are logged: its tenant may have the right to make any number of them.
+constexpr uint64_t kChangesPerSecond = 1, kChangesAtOnce = 10;
+
+std::string change_of(const netns::Link& from, const netns::Link& to) {
+  if (from.up != to.up) return to.up ? "link up" : "link down";
+  if (from.name != to.name) return "netdev renamed to " + to.name;
+  if (from.mtu != to.mtu) return "MTU " + std::to_string(to.mtu);
+  return "addresses changed";
+}
+
 // In the order of `had`.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
                                     const std::vector<verbs::Gid>& gids) {
@@ -360,9 +370,7 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   Record* const found = find(id);
   if (found == nullptr) return;
   Record& record = *found;
-  std::string reason = "addresses changed";
-  if (record.link.name != link.name) reason = "netdev renamed to " + link.name;
-  if (record.link.up != link.up) reason = link.up ? "link up" : "link down";
+  const std::string reason = change_of(record.link, link);
   if (record.link.up && !link.up) ++record.downs;
   record.link.tentative = link.tentative;
   if (record.link == link) return retry_network(record);
@@ -371,6 +379,9 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   apply(record);
   store_again(record);
   retry_network(record);
+  record.changes.change(base::EventLoop::now(), kChangesPerSecond, kChangesAtOnce);
+  if (record.changes.take(base::EventLoop::now()))
+    spdlog::info("vdevice {}: {}", record.label, reason);
   tell(WatchEvent::Type::kChanged, info(record), reason);
 }
 

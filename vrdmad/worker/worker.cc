@@ -197,7 +197,9 @@ void Worker::on(const SetGids& message, Beside) {
   Vdevice* const vdevice = find(message.vdevice);
   if (vdevice == nullptr || vdevice->device.gids == message.gids) return;
   rdma::Device& device = vdevice->device;
-  device.fabric->set_gids(&device, message.gids);
+  if (const size_t failed = device.fabric->set_gids(&device, message.gids); failed > 0)
+    base::log_warning("vdevice " + vdevice->label + ": " + std::to_string(failed) +
+                      " connected queue pairs failed, because their address is gone");
   if (vdevice->network != nullptr && vdevice->reaches_network)
     vdevice->network->addresses_changed();
   for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);

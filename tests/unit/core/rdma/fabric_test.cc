@@ -409,7 +409,7 @@ TEST_F(Fabrics, FailWhoLosesItsGid) {
   datagram.type = verbs::QpType::kUd;
   Qp* ud = world.add_qp(*world.a, datagram);
   ud->set_state(QpState::kRts);
-  fabric.set_gids(&world.a_device, {gid_of("10.0.0.1"), gid_of("fe80::c")});
+  EXPECT_EQ(fabric.set_gids(&world.a_device, {gid_of("10.0.0.1"), gid_of("fe80::c")}), 1U);
   EXPECT_EQ(pair.a->state(), QpState::kErr);
   EXPECT_EQ(idle->state(), QpState::kReset);
   EXPECT_EQ(ud->state(), QpState::kRts);
@@ -421,7 +421,7 @@ TEST_F(Fabrics, FailWhoLosesItsGid) {
 
 TEST_F(Fabrics, KeepWhoKeepsItsGid) {
   const auto pair = world.connected();
-  fabric.set_gids(&world.a_device, {gid_of("fe80::c"), gid_of("fe80::a")});
+  EXPECT_EQ(fabric.set_gids(&world.a_device, {gid_of("fe80::c"), gid_of("fe80::a")}), 0U);
   EXPECT_EQ(pair.a->state(), QpState::kRts);
   EXPECT_EQ(pair.a->link.out, pair.b);
 }
