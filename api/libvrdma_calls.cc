@@ -74,8 +74,9 @@ base::Result<vrdma_vdevice_spec> known_part(const vrdma_vdevice_spec* given) {
   if (given == nullptr) return base::fail(EINVAL, "the specification is a null pointer");
   if (given->size < offsetof(vrdma_vdevice_spec, netns) || given->size > sizeof spec)
     return base::fail(EINVAL, "the specification's size is " + std::to_string(given->size) +
-                                  ", the library's maximum is " + std::to_string(sizeof spec) +
-                                  " bytes");
+                                  " bytes, and must be " +
+                                  std::to_string(offsetof(vrdma_vdevice_spec, netns)) + " to " +
+                                  std::to_string(sizeof spec));
   std::memcpy(&spec, given, given->size);
   if (spec.name == nullptr || spec.netdev == nullptr)
     return base::fail(EINVAL, "a vdevice needs a name and a netdev");
@@ -157,6 +158,7 @@ int ibv_provision_resources(const char* name, const vrdma_limit* limits, size_t 
   return call(-1, [&](Client& client) -> Result<int> {
     vrdma::v1::SetQuotaRequest request;
     request.set_name(vrdma::api::meant(client, name));
+    if (count == 0) return vrdma::base::fail(EINVAL, "no limit is given");
     if (auto ok = vrdma::api::add_limits(limits, count, request); !ok)
       return vrdma::base::pass(std::move(ok).error());
     return vrdma::api::done(client.set_quota(request));

@@ -199,7 +199,8 @@ class Grammar {
     text(generate, "-o,--output", options_.file, "FILE", "where to; - is standard output")
         .capture_default_str();
     text(generate, "--classes", options_.classes, "FILE", "the classes of vdevices")
-        .capture_default_str();
+        .capture_default_str()
+        ->check(CLI::ExistingFile);
   }
 
   CLI::App app_{"drives vrdmad, the daemon of virtual RDMA devices"};

@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <thread>
@@ -22,6 +23,7 @@
 #include "transport/hole_guard.h"
 #include "vrdmad/admin/metrics.h"
 #include "vrdmad/admin/server.h"
+#include "vrdmad/broker/broker_place.h"
 #include "vrdmad/control/daemon.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store.h"
@@ -41,6 +43,7 @@ using vrdma::base::Fd;
 using vrdma::base::Result;
 using vrdma::vrdmad::User;
 
+constexpr unsigned kMostWorkers = vrdma::vrdmad::BrokerPlace::kMostWorkers;
 // To the broker at a time, of this process: of its threads, each waits for one.
 constexpr unsigned kRequests = 4;
 
@@ -113,6 +116,7 @@ int parse(int argc, char** argv, Options* options) {
          "--worker-users", options->worker_users,
          "the first of the 4096 user and group numbers that worker processes have, each one "
          "of its own; 0: they have those of --user")
+      ->check(CLI::Range(0u, UINT32_MAX - kMostWorkers))
       ->capture_default_str();
   app.add_option("--workers", options->workers,
                  "worker processes with --isolation none; 0: half of the processors, at least one")
@@ -188,6 +192,15 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// A directory that was made for a misspelt name would hide the log.
+Result<void> check_audit_log(const std::string& path) {
+  std::error_code error;
+  const auto directory = std::filesystem::absolute(path, error).parent_path();
+  if (path.empty() || std::filesystem::is_directory(directory, error)) return {};
+  return vrdma::base::fail(ENOTDIR, "the audit log " + path + " cannot be made: there is no " +
+                                        "directory " + directory.string());
+}
+
 // As which user the daemon runs after its start.
 Result<User> choose_user(const std::string& asked) {
   auto user = vrdma::vrdmad::find_user(asked.empty() ? "vrdma" : asked);
@@ -214,6 +227,7 @@ Result<void> run(const Options& options) {
                                          *run_path +
                                          ": choose another one, since programs may enter the "
                                          "first and nobody the second");
+  if (auto there = check_audit_log(options.audit_log); !there) return there;
   if (auto free = vrdma::vrdmad::RunDir::check_free(*run_path); !free) return free;
   if (auto free = vrdma::vrdmad::Store::check_free(*state_path); !free) return free;
   ::umask(0022);
@@ -221,6 +235,11 @@ Result<void> run(const Options& options) {
   block_signals();
   auto user = choose_user(options.user);
   if (!user) return vrdma::base::pass(std::move(user.error()));
+  if (options.worker_users != 0 && user->uid - options.worker_users < kMostWorkers)
+    return vrdma::base::fail(EINVAL, "--worker-users " + std::to_string(options.worker_users) +
+                                         ": user " + std::to_string(user->uid) +
+                                         ", as which vrdmad runs, is one of these " +
+                                         std::to_string(kMostWorkers));
   using vrdma::vrdmad::Isolation;
   vrdma::vrdmad::WorkerOptions workers;
   workers.isolation = options.isolation == "tenant"   ? Isolation::kTenant

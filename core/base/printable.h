@@ -6,12 +6,16 @@
 
 namespace vrdma::base {
 
-// `text` with each byte that is not printable ASCII written as \xNN. Backslashes are unchanged:
-// names of control groups contain them, and the text is for people, not for decoding.
+constexpr size_t kMostPrinted = 2048;  // gRPC carries no sentence of more than 8 KiB
+
+// `text` with each byte that is not printable ASCII written as \xNN, and cut off after
+// kMostPrinted. Backslashes are unchanged: names of control groups contain them, and the text is
+// for people, not for decoding.
 [[nodiscard]] inline std::string printable(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string result;
   for (const char c : text) {
+    if (result.size() >= kMostPrinted) return result + "...";
     const auto byte = static_cast<unsigned char>(c);
     if (c >= ' ' && c <= '~')
       result += c;

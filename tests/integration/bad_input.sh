@@ -62,7 +62,9 @@ ctl vdev create vgone --netns "$b" --netdev eth0 >/dev/null
 refused 1 'nobody.*; .*neither' ctl vdev delete nobody vgone neither
 [[ $(ctl vdev list) != *vgone* ]] || fail "after an error the other vdevices are not deleted"
 refused 1 nobody ctl quota set nobody qp=1
+refused 1 "no vdevice 'xxx" ctl quota set "$(printf 'x%.0s' {1..8000})" qp=1
 refused '1|2' frogs ctl quota set va frogs=1
+refused '1|2' "$T/nowhere" ctl cdi generate -o - --classes "$T/nowhere"
 refused 2 '.' ctl vdev create
 refused 2 '.' ctl frobnicate
 refused 1 nobody ctl exec nobody -- true
@@ -90,6 +92,11 @@ refused 1 "$R" env VRDMA_RUN_DIR="$R" timeout 20 "$BUILD/sbin/vrdmad" --state-di
 refused 1 /proc/nowhere timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$T/state2" --log-level error --run-dir /proc/nowhere
 refused 1 "are both $T/run4: choose another one" timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$T/run4/" --run-dir "$T/run4"
 [[ ! -e $T/run4 ]] || fail "a refused daemon has made its directory"
+refused 1 "name of a directory is empty" second --run-dir ""
+refused 1 "no directory $T/none" second --run-dir "$T/run3" --audit-log "$T/none/audit.jsonl"
+refused 2 "worker-users: .*4294967000" second --run-dir "$T/run3" --worker-users 4294967000
+refused 1 "worker-users 1: user 1000" timeout 20 "$BUILD/sbin/vrdmad" --run-dir "$T/run3" --state-dir "$T/state3" --worker-users 1 --user 1000
+[[ ! -e $T/none && ! -e $T/run3 ]] || fail "a refused daemon has made directories"
 refused '1|2' loud second --run-dir "$T/run3" --log-level loud
 echo 'log_level = "error"' >"$T/conf"  # which is log-level
 refused 2 "$T/conf, line 1: there is no option 'log_level'\$" second --run-dir "$T/run3" --config "$T/conf"

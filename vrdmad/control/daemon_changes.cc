@@ -51,7 +51,7 @@ Result<Daemon::Begun> Daemon::existing(uint64_t id, const VdevSpec& wanted) {
     VdevSpec made = stored.spec;
     made.quota = stored.asked;
     if (const auto how = difference(made, wanted))
-      return fail(EEXIST, "vdevice '" + wanted.name + "' was created with " + *how);
+      return fail(EEXIST, "vdevice '" + wanted.name + "' has " + *how);
     restore_lost(id);
     if (patience_.active()) adopt_those_that_can();
     record = find(id);
@@ -65,7 +65,7 @@ Result<Daemon::Begun> Daemon::existing(uint64_t id, const VdevSpec& wanted) {
   VdevSpec made = record->spec;
   made.quota = record->asked;
   if (const auto how = difference(made, wanted))
-    return fail(EEXIST, "vdevice '" + wanted.name + "' was created with " + *how);
+    return fail(EEXIST, "vdevice '" + wanted.name + "' has " + *how);
   return Begun{id, info(*record), record->on_disk, true};
 }
 

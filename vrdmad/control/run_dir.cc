@@ -34,8 +34,10 @@ base::Result<void> make_dir(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0) return base::fail_errno("stat " + path);
   if (!S_ISDIR(status.st_mode)) return base::fail(ENOTDIR, path + " is not a directory");
   if (status.st_uid != ::geteuid())
-    return base::fail(
-        EPERM, path + " belongs to another user (uid " + std::to_string(status.st_uid) + ")");
+    return base::fail(EPERM,
+                      path + " belongs to another user (uid " + std::to_string(status.st_uid) +
+                          "): choose that user with --user, or remove the directory while no "
+                          "program uses it");
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return base::fail(EPERM, path + " is writable by other users");
   return {};
@@ -103,6 +105,7 @@ std::vector<fs::path> entries_of(const fs::path& dir) {
 }  // namespace
 
 base::Result<std::string> RunDir::absolute(const std::string& path) {
+  if (path.empty()) return base::fail(EINVAL, "the name of a directory is empty");
   std::error_code error;
   fs::path absolute = fs::absolute(path, error).lexically_normal();
   if (error) return base::fail(error.value(), "directory '" + path + "': " + error.message());

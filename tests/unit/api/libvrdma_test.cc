@@ -151,6 +151,7 @@ TEST_F(LibvrdmaTest, errors_are_an_errno_and_a_sentence) {
   expect_error(ibv_provision_resources("red0", &odd, 1), EINVAL, "nonsense");
   expect_error(ibv_provision_resources("red0", &unnamed, 1), EINVAL, "no kind");
   expect_error(ibv_provision_resources("red0", nullptr, 1), EINVAL, "null");
+  expect_error(ibv_provision_resources("red0", nullptr, 0), EINVAL, "no limit");
   expect_error(vrdma_create_vdevice(nullptr), EINVAL, "null");
   backend_->fail_with(4095, std::string(5000, 'x'));
   expect_error(ibv_destroy_virtual_ibdev("red0"), 4095, "xxxxx");
