@@ -11,36 +11,44 @@ import sys
 import xml.etree.ElementTree as tree
 
 SLOWEST = 10
+REASONS = 8  # lines of a failed test's output that are repeated at the end
 # lib.sh's and gtest's words for a wait that was over before what was waited for was the case.
 # The first line of an output is indented in JUnit's file.
 LATE = re.compile(r"^\s*FAILED: .* \(waited \d+ s\)$|^Value of: wait_for\(|^  Actual: false", re.M)
 HARD = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:|Segmentation fault|"
                   r"^\s*FAILED: (?!.*\(waited \d+ s\)$)|: Failure\n(?!Value of: wait_for\()", re.M)
+REASON = re.compile(r"^\s*FAILED: |^!! |Sanitizer: |runtime error: |: Failure$")
 
 
 def results(path):
-    """name -> (seconds, "passed" | "skipped" | "failed" | "late")"""
+    """name -> (seconds, "passed" | "skipped" | "failed" | "late", what the test printed)"""
     found = {}
     for case in tree.parse(path).getroot().iter("testcase"):
         verdict = {"run": "passed", "notrun": "skipped", "disabled": "skipped"}.get(
             case.get("status"), "failed")
+        output = "".join(case.itertext())
         if verdict == "failed":
-            output = "".join(case.itertext())
             failure = case.find("failure")
             hung = failure is not None and "Timeout" in failure.get("message", "")
             if not hung and LATE.search(output) and not HARD.search(output):
                 verdict = "late"
-        found[case.get("name")] = (float(case.get("time")), verdict)
+        found[case.get("name")] = (float(case.get("time")), verdict, output)
     return found
 
 
 def names(found, verdict):
-    return sorted(name for name, (_, said) in found.items() if said == verdict)
+    return sorted(name for name, (_, said, _) in found.items() if said == verdict)
+
+
+def reasons(output):
+    """The lines that say why the test failed, or else its last ones."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return [line for line in lines if REASON.search(line)][:REASONS] or lines[-REASONS:]
 
 
 def end(first, second):
     print(f"-- the {SLOWEST} slowest tests")
-    for name, (seconds, _) in sorted(first.items(), key=lambda one: -one[1][0])[:SLOWEST]:
+    for name, (seconds, *_) in sorted(first.items(), key=lambda one: -one[1][0])[:SLOWEST]:
         print(f"{seconds:8.1f} s  {name}")
     failed = names(first, "failed")
     for name in names(first, "late"):
@@ -50,6 +58,8 @@ def end(first, second):
             failed.append(name)
     for name in failed:
         print(f"-- failed: {name}")
+        for line in reasons(first[name][2]):
+            print(f"   {line}")
     print(f"-- {len(names(first, 'passed'))} tests passed, {len(names(first, 'skipped'))} were skipped, "
           f"{len(names(first, 'late'))} were late, {len(failed)} failed")
     return 1 if failed else 0
