@@ -61,6 +61,9 @@ ip_in a link set eth0 down
 ip_in a link set eth0 name wire0
 ip_in a link set wire0 up
 wait_until 5 netdev_is wire0 || fail "va does not follow: $(ctl vdev list va)"
+for each in "link down" "netdev renamed to wire0" "link up"; do
+  grep -q "vdevice $(ns a)/va: $each\$" "$T/vrdmad.log" || fail "the log does not say '$each'"
+done
 pair nobody ib_send_bw -F -n 100
 ip_in a link set wire0 down
 ip_in a link set wire0 name eth0
@@ -88,6 +91,8 @@ start_traffic
 ip_in a address del 10.0.0.77/24 dev eth0
 wait_until 5 has_no_gid || fail "the address that went is still a GID"
 wait_until 5 prints watcher GID_CHANGE || fail "the program that has va open is not notified of the GIDs"
+prints vrdmad "vdevice $(ns a)/va: 1 connected queue pairs failed, because their address is gone" ||
+  fail "the log does not say that the queue pair failed"
 flushed server
 flushed client
 kill -9 "${PID[watcher]}"
