@@ -134,8 +134,8 @@ void HookServer::welcome(Fd socket) {
   connection->socket = std::move(socket);
   const auto of_user = std::count_if(connections_.begin(), connections_.end(),
                                      [&](const auto& one) { return one.second->uid == peer.uid; });
-  if (peer.uid != 0 && (static_cast<size_t>(of_user) >= kMostOfUser || !make_room() ||
-                        connection->account->crowded())) {
+  if (peer.uid != 0 && (static_cast<size_t>(of_user) >= kMostOfUser ||
+                        connection->account->crowded() || !make_room())) {
     refuse_crowd(*connection);
     return close_connection(connection->account, std::move(connection->socket));
   }
