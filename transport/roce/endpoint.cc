@@ -87,6 +87,8 @@ base::Result<Endpoint::Exit*> Endpoint::add_exit(uint16_t port, base::Fd socket,
 
 void Endpoint::lose() {
   lost_ = true;
+  by_flow_.clear();
+  exits_.clear();
   early_.clear();
   for (net::NetSender* const each : std::exchange(waiting_, {})) each->resume();
 }

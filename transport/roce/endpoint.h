@@ -46,7 +46,8 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   // its netdev.
   [[nodiscard]] base::Result<void> open(base::Fd socket, std::vector<SourceSocket> sources,
                                         uint32_t ifindex);
-  // There is no socket: all packets are lost, as in a network without a route, until try_again().
+  // There is no socket, or no more: all packets are lost, as in a network without a route, until
+  // try_again().
   void lose();
   // A socket is awaited once more. False: there is one, or it is awaited.
   bool try_again() { return std::exchange(lost_, false); }

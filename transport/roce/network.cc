@@ -91,6 +91,24 @@ void Network::receive_datagrams() {
     if (!gid.is_unspecified()) held_.try_emplace(gid, endpoint(gid));
 }
 
+void Network::addresses_changed() {
+  const auto has_gone = [this](const verbs::Gid& address) { return !may_have_socket(address); };
+  std::erase_if(held_, [&](const auto& one) { return has_gone(one.first); });
+  close_sockets(has_gone);
+  if (receives_datagrams_) receive_datagrams();
+}
+
+void Network::release() {
+  receives_datagrams_ = false;
+  held_.clear();
+  close_sockets([](const verbs::Gid& address) { return !address.is_multicast(); });
+}
+
+void Network::close_sockets(const std::function<bool(const verbs::Gid& address)>& of) {
+  for (const auto& [address, known] : std::map(endpoints_))
+    if (const auto endpoint = known.lock(); endpoint != nullptr && of(address)) endpoint->lose();
+}
+
 void Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request,
                             const NetworkHeader& way, std::span<const uint8_t> payload) {
   auto& held = held_[way.source];
@@ -118,7 +136,8 @@ void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket,
   const auto it = endpoints_.find(address);
   const auto endpoint = it != endpoints_.end() ? it->second.lock() : nullptr;
   if (endpoint != nullptr &&  // a queue pair still needs it
-      (!socket || !endpoint->open(std::move(*socket), std::move(sources), device_.ifindex)))
+      (!socket || !may_have_socket(address) ||
+       !endpoint->open(std::move(*socket), std::move(sources), device_.ifindex)))
     endpoint->lose();
   if (awaits_socket()) return;
   for (const auto& then : std::exchange(when_open_, {})) then();

@@ -51,15 +51,11 @@ class Network {
   [[nodiscard]] std::unique_ptr<rdma::Sender> make_sender(rdma::Qp& qp);
   // From now on datagrams arrive for its UD queue pairs, at all of its addresses, until release().
   void receive_datagrams();
-  // The vdevice may have got more addresses.
-  void addresses_changed() {
-    if (receives_datagrams_) receive_datagrams();
-  }
-  // No process uses the vdevice.
-  void release() {
-    held_.clear();
-    receives_datagrams_ = false;
-  }
+  // Closes the sockets of addresses that the vdevice has no more. If one returns, the kernel must
+  // not find an old socket beside the new ones.
+  void addresses_changed();
+  // No process uses the vdevice, or its fabric ends at the host: closes the sockets of addresses.
+  void release();
   void send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request, const NetworkHeader& way,
                      std::span<const uint8_t> payload);
   // Packets of the group arrive for the UD queue pairs that are attached to it, until leave().
@@ -86,6 +82,10 @@ class Network {
   [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);
   [[nodiscard]] std::shared_ptr<net::SharedWindow> window(const verbs::Gid& destination);
   [[nodiscard]] bool awaits_socket() const;
+  [[nodiscard]] bool may_have_socket(const verbs::Gid& of) const {
+    return of.is_multicast() || device_.owns(of);
+  }
+  void close_sockets(const std::function<bool(const verbs::Gid& address)>& of);
   void on_wrong_source(uint32_t qpn, const Path& path, const verbs::Gid& source);
 
   rdma::Device& device_;

@@ -16,6 +16,7 @@ namespace {
 using test::rdma_wqe;
 using test::wqe_of;
 using testing::Each;
+using testing::ElementsAre;
 using testing::SizeIs;
 using verbs::Opcode;
 using verbs::QpState;
@@ -166,6 +167,25 @@ TEST_F(Networked, ReceiveDatagramsAtAddressesThatComeLater) {
   world.fabric.set_gids(&world.b_device, {kB, kA});
   b_network.addresses_changed();
   EXPECT_EQ(std::count(wanted.begin(), wanted.end(), last), 1);
+}
+
+TEST_F(Networked, CloseSocketsOfAddressesThatGo) {
+  open_both();
+  a_network.receive_datagrams();
+  world.fabric.set_gids(&world.a_device, {});
+  a_network.addresses_changed();
+  EXPECT_TRUE(socket_at(kA).valid()) << "no socket keeps the port";
+  // Nor does one that comes after the address went.
+  a_network.open(kA, socket_at(kA));
+  EXPECT_TRUE(socket_at(kA).valid());
+  wanted.clear();
+  world.fabric.set_gids(&world.a_device, {kA});
+  a_network.addresses_changed();
+  EXPECT_THAT(wanted, ElementsAre(kA));
+  a_network.open(kA, socket_at(kA));
+  write(4);
+  b_network.release();
+  EXPECT_TRUE(socket_at(kB).valid());
 }
 
 // As does one whose queue pair went meanwhile.
