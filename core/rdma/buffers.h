@@ -37,6 +37,7 @@ class Buffers {
   // Before `sender` goes, or when it needs no buffer any more.
   void leave(Sender& sender) { line_.leave(sender); }
 
+  [[nodiscard]] bool is_half_full() const { return held() >= limit_ / 2; }
   [[nodiscard]] uint64_t held() const { return counters_->held.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t refused() const { return counters_->refused; }
 

@@ -66,7 +66,8 @@ void Requester::clear() {
   answering_.clear();
   slice_ = {};
   oldest_ = executed_ = post_psn_ = next_;
-  recovering_ = asking_ = false;
+  failed_ = recovering_ = asking_ = false;
+  probes_ = retries_ = rnr_retries_ = 0;
   rnr_until_.reset();
 }
 

@@ -17,10 +17,9 @@
 //     well, or because it was dropped. So twice as many follow, and when that has happened a few
 //     times, all that is left: the peer goes back.
 //   * Of a peer that is known to keep, only what is missing is sent, while new requests go on. If
-//   the
-//     next NAK names the packet right behind what was sent again, the hole is longer: the next part
-//     is twice as long, and the next recovery begins with that: networks lose bursts whole. A hole
-//     that grows to kGoBackAfter packets makes the requester go back.
+//     the next NAK names the packet right behind what was sent again, the hole is longer: the next
+//     part is twice as long, and the next recovery begins with that: networks lose bursts whole. A
+//     hole that grows to kGoBackAfter packets makes the requester go back.
 //   * Of a peer that is known to go back, everything is sent again from p. Should an answer prove
 //     that it had kept packets, it is known to keep from then on; if none does, it is tried anew
 //     after some recoveries. The window is smaller, because each loss costs all that is in it.
@@ -229,7 +228,7 @@ class Requester {
   std::deque<Answering> answering_;
   Slice slice_;
   bool settling_ = false;
-  bool failed_ = false;
+  bool failed_ = false;  // a request cannot be finished, so none behind it can
 
   uint32_t unasked_ = 0;  // packets since an acknowledgement was asked for
   uint32_t window_, most_window_;

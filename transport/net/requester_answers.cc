@@ -56,11 +56,15 @@ void Requester::forget_answers() {
 void Requester::settle() {
   if (settling_) return;
   settling_ = true;
-  while (!failed_ && !messages_.empty()) {
+  while (!messages_.empty()) {
     Message& oldest = messages_.front();
     if (!oldest.storing.empty()) break;
     if (oldest.failure != WcStatus::kSuccess) {
-      fail(oldest.failure);
+      const uint32_t number = oldest.number;
+      const WcStatus status = oldest.failure;
+      clear();
+      failed_ = true;
+      memory_.complete(number, status, 0);
       break;
     }
     if (((oldest_ - oldest.psn) & verbs::kPsnMask) < oldest.count) break;
@@ -75,11 +79,14 @@ void Requester::settle() {
   settling_ = false;
 }
 
-// With a request that cannot be finished, none behind it can.
+// The first request without an answer fails. The answers of those before it may be on their way
+// into memory; these complete first (IBTA 9.9.2).
 void Requester::fail(WcStatus status) {
-  if (failed_ || messages_.empty()) return;
+  Message* const unanswered = find(oldest_);
+  if (failed_ || unanswered == nullptr) return;
   failed_ = true;
-  memory_.complete(messages_.front().number, status, 0);
+  unanswered->failure = status;
+  settle();
 }
 
 bool Requester::advance(uint32_t psn, base::TimePoint now) {
@@ -367,6 +374,10 @@ void Requester::tick(base::TimePoint now) {
   }
   const uint64_t timeout = wire::ack_timeout_ns(path_.timeout);
   if (timeout != 0 && now >= progress_at_ + timeout_of(timeout)) {
+    if (!again_.empty() && again_at_ < progress_at_) {  // the last retry has not left yet
+      progress_at_ = now;
+      return;
+    }
     ++counters_.local_ack_timeout_err;
     ++losses_.local_ack_timeout_err;
     if (retries_ >= path_.retry_cnt) return fail(WcStatus::kRetryExceeded);

@@ -137,6 +137,7 @@ void Responder::receive_unreliable(const wire::Packet& packet) {
     ++counters_.out_of_sequence;
     drop_message();
     expected_ = packet.psn;
+    if (ahead > 0) turn_ += static_cast<uint32_t>(ahead);
   }
   const wire::Packet* const only = &packet;
   execute({&only, 1});
@@ -144,7 +145,9 @@ void Responder::receive_unreliable(const wire::Packet& packet) {
 }
 
 void Responder::hold(const wire::Packet& packet, uint32_t ahead) {
-  if (ahead >= kMostHeld || held_.size() >= kMostHeld || held_.contains(turn_ + ahead)) return;
+  if (ahead >= kMostHeld || held_.size() >= kMostHeld || held_.contains(turn_ + ahead) ||
+      packet.payload_length > path_.mtu)
+    return;
   Held held{packet, nullptr};
   if (packet.payload_length > 0) {
     held.payload = target_.hold(packet.payload_length);
@@ -298,6 +301,7 @@ void Responder::execute_data(std::span<const wire::Packet* const> packets) {
                                         : end < verbs::kMaxMessage;
     if (!wire::length_fits(packet->operation, packet->payload_length, path_.mtu) || !in_bounds) {
       if (step_.psns > 0) break;
+      step_.psns = 1;
       return refuse_unasked();
     }
     parts[step_.psns++] = {packet->payload, packet->payload_length};

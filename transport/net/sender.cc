@@ -193,7 +193,16 @@ NetSender::Next NetSender::next(Burst* burst) {
   const base::TimePoint now = base::EventLoop::now();
   const bool may_send = congestion_.may_send(now);
   paced_ = !may_send;
-  if (may_send && responder_.next(burst)) return Next::kBurst;
+  // They take turns: a peer that reads without end leaves time for requests.
+  const bool requests_first = std::exchange(answered_, false);
+  const auto answer = [&] { return answered_ = may_send && responder_.next(burst); };
+  if (!requests_first && answer()) return Next::kBurst;
+  const Next next = next_request(burst, now, may_send);
+  if (next != Next::kNothing || !requests_first) return next;
+  return answer() ? Next::kBurst : Next::kNothing;
+}
+
+NetSender::Next NetSender::next_request(Burst* burst, base::TimePoint now, bool may_send) {
   if (!qp_.can_send()) {
     if (ring_.ours()) (void)ring_.let_go();
     return Next::kNothing;

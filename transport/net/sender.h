@@ -119,6 +119,7 @@ class NetSender final : public rdma::Sender,
   }
   void note_mark(const wire::Packet& packet, base::TimePoint now);
   Next next(Burst* burst);
+  [[nodiscard]] Next next_request(Burst* burst, base::TimePoint now, bool may_send);
   void make_requester();
   Next fetch();
   Next idle();
@@ -131,6 +132,7 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] static rdma::WorkRequest request_of(const Incoming& message);
   [[nodiscard]] rdma::Outcome prepare(const Incoming& message, rdma::WorkRequest* request,
                                       rdma::Plan* plan);
+  void count_answer(uint64_t length);
   // What the peer learns of an outcome; one that ends the connection does it here.
   [[nodiscard]] Verdict verdict_of(rdma::Outcome outcome, const rdma::WorkRequest& request,
                                    const rdma::Plan& plan);
@@ -206,6 +208,7 @@ class NetSender final : public rdma::Sender,
   std::unique_ptr<Burst> refused_;  // by the port
   SharedWindow::Member share_;
   Congestion congestion_;
+  bool answered_ = false;     // the last burst was of the responder
   bool paced_ = false;        // it allowed nothing when last asked
   base::TimePoint cnp_at_{};  // the last one
   bool cnp_due_ = false;

@@ -187,8 +187,10 @@ Verdict NetSender::change(const Incoming& atomic, uint64_t* original) {
   Plan plan;
   const Outcome outcome = prepare(atomic, &request, &plan);
   if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
-  return notes_progress() ? try_exchange(request, plan, original, true)
-                          : try_change(request, plan, original, true);
+  const Verdict verdict = notes_progress() ? try_exchange(request, plan, original, true)
+                                           : try_change(request, plan, original, true);
+  if (verdict == Verdict::kDone || verdict == Verdict::kPending) count_answer(sizeof *original);
+  return verdict;
 }
 
 // An operand in place may be on a page that is missing: its owner brings it, once.
@@ -330,11 +332,18 @@ Verdict NetSender::bring_operand(const WorkRequest& request, const Plan& plan) {
   return Verdict::kPending;
 }
 
+// A request without bytes has come, and its answer brings them.
+void NetSender::count_answer(uint64_t length) {
+  rdma::PortTraffic& port = qp_.context->device->counters.traffic.port;
+  port.receive(0);
+  port.send(length);
+}
+
 Verdict NetSender::check(const Incoming& read) {
   WorkRequest request;
   Plan plan;
   const Outcome outcome = prepare(read, &request, &plan);
-  if (outcome == Outcome::kDone) qp_.context->device->counters.traffic.port.send(read.length);
+  if (outcome == Outcome::kDone) count_answer(read.length);
   return verdict_of(outcome, request, plan);
 }
 
@@ -357,7 +366,10 @@ Verdict NetSender::bring(const Incoming& read, uint64_t offset, uint32_t length,
   return moved ? Verdict::kDone : Verdict::kPending;
 }
 
+// What would wait for a packet that never comes leaves half of the room to what makes progress.
 rdma::Buffer NetSender::hold(size_t length) {
+  const rdma::Buffers* const buffers = qp_.context->device->buffers;
+  if (buffers != nullptr && buffers->is_half_full()) return nullptr;
   return rdma::make_buffer(qp_.context->device->buffers, length);
 }
 

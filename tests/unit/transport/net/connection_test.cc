@@ -319,5 +319,71 @@ TEST(UnreliableConnections, WithSlowMemoryLoseNothing) {
   for (uint32_t i = 0; i < 20; ++i) EXPECT_EQ(c.b.received[i].bytes, pattern(5000, i));
 }
 
+TEST(UnreliableConnections, GoOnAfterARequestThatFailed) {
+  Connection c(unreliable());
+  c.b.post_receives(1);
+  c.a.fail_gather_at = 0;
+  c.a.post(send(), pattern(10));
+  ASSERT_TRUE(c.run(1));
+  EXPECT_EQ(c.a.completions[0].status, WcStatus::kLocalProtectionError);
+  c.a.requester.clear();  // as its queue pair goes from SQE to RTS
+  c.a.post(send(), pattern(10, 1));
+  c.settle();
+  ASSERT_THAT(c.b.received, SizeIs(1));
+  EXPECT_EQ(c.b.received[0].bytes, pattern(10, 1));
+}
+
+TEST(UnreliableConnections, DropWhatComesLateAfterAGap) {
+  Connection c(unreliable());
+  c.b.post_receives(8);
+  std::optional<wire::Packet> late;
+  Blob bytes;
+  int count = 0;
+  c.to_b.drops = [&](const wire::Packet& packet) {
+    if (++count > 4) return false;
+    if (!late) {
+      bytes.assign(packet.payload, packet.payload + packet.payload_length);
+      late = packet;
+    }
+    return true;
+  };
+  for (uint32_t i = 0; i < 6; ++i) c.a.post(send(), pattern(10, i));
+  c.settle();
+  ASSERT_THAT(c.b.received, SizeIs(2));
+  late->payload = bytes.data();
+  c.b.arrive(*late);
+  c.settle();
+  EXPECT_THAT(c.b.received, SizeIs(2));
+  EXPECT_EQ(c.b.counters.duplicate_request, 1u);
+}
+
+TEST(Connections, CompleteAReadThatIsBeingStoredBeforeTheRequestThatFails) {
+  Connection c;
+  c.a.slow = 1;
+  Request atomic = add_to(0, 1);
+  atomic.rkey = kWrongKey;
+  c.a.post(read_from(0), Blob(100));
+  c.a.post(atomic, Blob(8));
+  ASSERT_TRUE(c.run(2));
+  EXPECT_EQ(c.a.completions[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(c.a.completions[1].status, WcStatus::kRemoteAccessError);
+}
+
+TEST(Connections, KeepNoPacketThatIsLongerThanThePathCarries) {
+  Connection c;
+  Blob bytes(60'000);
+  wire::Packet packet;
+  packet.operation = wire::Operation::kSendOnly;
+  packet.dest_qpn = 0x11;
+  packet.psn = 0xfffff1;
+  packet.payload = bytes.data();
+  packet.payload_length = static_cast<uint32_t>(bytes.size());
+  c.b.arrive(packet);
+  EXPECT_EQ(c.b.counters.held, 0u);
+  packet.payload_length = 10;
+  c.b.arrive(packet);
+  EXPECT_EQ(c.b.counters.held, 1u);
+}
+
 }  // namespace
 }  // namespace vrdma::transport::net
