@@ -44,7 +44,7 @@ Path MuxState::way_back(const Packet& packet) {
   path.local = packet.destination;
   path.remote = packet.source;
   path.roce = packet.roce;
-  path.traffic_class = packet.traffic_class;
+  path.traffic_class = packet.traffic_class & 0xfc;  // without the marks of congestion
   path.flow_label = packet.flow_label;
   return path;
 }

@@ -121,7 +121,8 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   Exchange* known = by_peer({&endpoint, packet.source, message.local_id, PeerKey::Kind::kId});
   if (known != nullptr && known->transaction == packet.mad.header.transaction_id)
     return on_request_again(*known, packet);
-  // Of another host anybody can guess the number, so the new one must be proven first: on_rtu().
+  // Of another host anybody can guess these numbers. So a new connection of the same queue pair
+  // must be proven first, in on_rtu(), and one of the same id ends nothing.
   bool contests = false;
   if (known == nullptr) {
     known = by_peer({&endpoint, packet.source, message.qpn, PeerKey::Kind::kQpn});
@@ -129,7 +130,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   }
   if (known != nullptr && !contests) {
     refuse(wire::RejectReason::kStaleConnection);
-    if (known->state == State::kEstablished) known->begin_dreq();
+    if (known->state == State::kEstablished && sender != nullptr) known->begin_dreq();
     return;
   }
   const auto listener = endpoint.listener(message.service_id, packet.destination);
