@@ -95,6 +95,9 @@ wait_until 4 in_use || fail "the list is: $(ctl qp list)"
 reap client 20
 reap server 20
 
+has_address() { ctl gid list vb | grep -q 10.0.0.2; }
+lacks_address() { ! has_address; }
+
 say "rdma_cm: MADs of queue pair 1 on the wire, both ways"
 cm() { # NAMESPACE-OF-SERVER NAMESPACE-OF-CLIENT SERVER CLIENT
   local from=$1 to=$2 server=$3 client=$4
@@ -122,6 +125,25 @@ reap server 5
 [[ $(stat_of daemon qp1_sent) -ge 100 && $(stat_of daemon qp1_received) -ge 100 ]] || fail "MADs are not counted: $(ctl stats daemon)"
 # Those to a program that has just ended are lost.
 [[ $(stat_of daemon qp1_icrc_errors qp1_malformed qp1_over_rate) -eq 0 ]] || fail "MADs are dropped: $(ctl stats daemon)"
+
+say "an address goes and returns, while programs have datagrams and listeners"
+spawn waiting b root ibv_ud_pingpong -p $((PORT + 1)) -g "$(index vb ::ffff:10.0.0.2)"
+spawn listening b root rping -s -a 10.0.0.2 -P
+wait_until 10 listens waiting $((PORT + 1)) || fail "the server does not listen"
+spawn endless b root ib_send_bw -c UD -D 300 -p $((PORT + 2)) -x "$(index vb ::ffff:10.0.0.2)"
+wait_until 10 listens endless $((PORT + 2)) || fail "the server does not listen"
+spawn endless_client a root ib_send_bw -c UD -D 300 -p $((PORT + 2)) -x "$(index va ::ffff:10.0.0.1)" 10.0.0.2
+sleep 1
+ip_in b address delete 10.0.0.2/24 dev eth0
+wait_until 5 lacks_address || fail "the address is still a GID"
+ip_in b address add 10.0.0.2/24 dev eth0
+wait_until 5 has_address || fail "the address is no GID again"
+on a root rping -c -a 10.0.0.2 -C 20 -V >"$T/client.log" 2>&1 || fail "nothing arrives any more: $(<"$T/client.log")"
+pingpong 10.0.0.2 rc -c -g "$(index va ::ffff:10.0.0.1)"
+for each in waiting listening endless endless_client; do
+  kill -9 "${PID[$each]}"
+  reap $each 5
+done
 
 say "sockets over RDMA"
 # sockets FAMILY ADDRESS PROGRAM OPTIONS...: its server in b, its client in a.
