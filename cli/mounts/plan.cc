@@ -88,8 +88,11 @@ Plan plan_devices(const Look& look, std::vector<ShownVdevice> vdevices) {
     plan.push_back(step(Mount::Kind::kDirectory, path));
     keep(path, held, {}, plan);
   }
-  cover(kVirtual, sorted(look(kVirtual).value_or(std::vector<Entry>())), plan);
+  // The vdevices of an earlier run are in a directory that is read-only since, so it is made anew.
+  plan.push_back(step(Mount::Kind::kTmpfs, kVirtual));
+  keep(kVirtual, sorted(look(kVirtual).value_or(std::vector<Entry>())), {"vrdma"}, plan);
   plan.push_back(step(Mount::Kind::kDirectory, kVdevices));
+  keep(kVdevices, sorted(look(kVdevices).value_or(std::vector<Entry>())), {}, plan);
   plan.push_back(step(Mount::Kind::kDirectory, kDevices));
   cover(kDevices, sorted(look(kDevices).value_or(std::vector<Entry>())), plan);
 

@@ -186,6 +186,20 @@ IMAGE=$T/image-plain
 count='wc -l </proc/self/mountinfo'
 [[ $(run_in a --twice -- sh -c "$count") -eq $(run_in a -- sh -c "$count") ]] || fail "a second run mounts again"
 
+say "a second run adds a vdevice of another class"
+others=$T/others.sh
+cat >"$others" <<END
+#!/bin/bash
+"\$@" && sed -i 's/"va"/"vz"/' "$T/answer.json"
+END
+chmod 755 "$others"
+plain_hook=("${hook[@]}")
+hook=("$others" "${plain_hook[@]}")
+run_in a --twice -- sh -c 'ibv_devinfo -d va >/dev/null && cd /sys/devices/virtual/vrdma && test -d va/infiniband && test -d vz/infiniband &&
+  test -L /sys/class/infiniband/vz && test -e /dev/infiniband/vz && ! mkdir new 2>/dev/null' || fail "the second class"
+hook=("${plain_hook[@]}")
+answer_for a va
+
 if [[ $DAEMON_USER != root ]]; then
   say "a hook that may not read vrdmad's files shows the vdevice to verbs alone"
   plain_hook=("${hook[@]}")

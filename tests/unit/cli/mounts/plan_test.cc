@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -118,6 +119,27 @@ TEST(PlanDevices, one_class_alone_is_kept_where_the_other_is_made) {
           "dir /sys/class/infiniband", "link /sys/class/infiniband/rxe0 -> ../../devices/rxe0",
           "dir /sys/class/infiniband_verbs", "tmpfs on /sys/devices/virtual",
           "dir /sys/devices/virtual/vrdma", "dir /dev/infiniband", "tmpfs on /dev/infiniband"));
+}
+
+// The directory of the first run is read-only.
+TEST(PlanDevices, a_second_run_makes_the_directory_of_the_vdevices_anew) {
+  const auto lines = text_of(plan_devices(
+      look_at(
+          {{"/sys/devices/virtual",
+            {{"net", Entry::Kind::kDirectory, ""}, {"vrdma", Entry::Kind::kDirectory, ""}}},
+           {"/sys/devices/virtual/vrdma", {{"blue0", Entry::Kind::kDirectory, ""}}},
+           {"/sys/class/infiniband",
+            {{"blue0", Entry::Kind::kLink, "../../devices/virtual/vrdma/blue0/infiniband/blue0"}}},
+           {"/sys/class/infiniband_verbs", {{"uverbs0", Entry::Kind::kDirectory, ""}}}}),
+      {kRed}));
+  const auto from = std::find(lines.begin(), lines.end(), "tmpfs on /sys/devices/virtual");
+  const auto to = std::find(lines.begin(), lines.end(), "dir /dev/infiniband");
+  EXPECT_THAT(std::vector(from, to),
+              testing::ElementsAre(
+                  "tmpfs on /sys/devices/virtual",
+                  "own /sys/devices/virtual/net on /sys/devices/virtual/net",
+                  "dir /sys/devices/virtual/vrdma",
+                  "own /sys/devices/virtual/vrdma/blue0 on /sys/devices/virtual/vrdma/blue0"));
 }
 
 // If one tenant could write to these files, another would read what it wrote.
