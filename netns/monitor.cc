@@ -8,6 +8,7 @@
 #include <netlink/msg.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace vrdma::netns {
@@ -138,6 +139,7 @@ base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::s
   // Nsids are reused. Process all pending events of the former namespace, which is gone, before the
   // number gets its new meaning here. The descriptor keeps the new namespace alive.
   receive();
+  if (has_unsettled()) settle_later(kSoon);  // no socket tells of these events any more
   auto link = read_link_(nsid, netdev, ifindex);
   if (!link) return base::pass(std::move(link).error());
   link->netns_cookie = netns.cookie;
@@ -151,7 +153,6 @@ base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::s
   watch.id_ = next_id_++;
   by_key_.emplace(watched->key, watch.id_);
   watched_.emplace(watch.id_, std::move(watched));
-  if (!unsettled_.empty()) settle_later(kSoon);
   return watch;
 }
 
@@ -249,6 +250,12 @@ void Monitor::settle() {
   for (const uint64_t id : ids) settle(id);
   settle_namespaces();
   if (!unsettled_.empty() && !later_.active()) settle_later(kSoon);
+}
+
+bool Monitor::has_unsettled() const {
+  return !unsettled_.empty() ||
+         std::any_of(namespaces_.begin(), namespaces_.end(),
+                     [](const auto& each) { return each.second->unsettled; });
 }
 
 void Monitor::settle_namespaces() {

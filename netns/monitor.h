@@ -118,6 +118,7 @@ class Monitor {
   void receive();
   void settle();
   void settle(uint64_t id);
+  [[nodiscard]] bool has_unsettled() const;
   void settle_namespaces();
   bool read_anew(uint64_t id, Watched* watched, Link* now);
   void forget(uint64_t id, Key key);

@@ -397,11 +397,13 @@ TEST_F(NetnsMonitor, TellsThatSomethingChangedInANamespaceWithoutWatchedLinks) {
   auto token =
       on_loop([&] { return monitor->watch_netns(*resolve(ns("b")), [&] { ++changes; }).value(); });
   must(in("b") + "address add 10.9.9.9/24 dev lo");
+  EXPECT_TRUE(wait_until([&] { return changes.exchange(0) > 0; }));
+  EXPECT_FALSE(on_loop([&] {  // reads the event, but begins no watch
+    must(in("b") + "address add 10.9.9.7/24 dev lo");
+    return monitor->watch_link(*resolve(ns("b")), "none", {}).has_value();
+  }));
   EXPECT_TRUE(wait_until([&] { return changes > 0; }));
-  on_loop([&] {
-    token.reset();
-    return true;
-  });
+  on_loop([&] { return token.reset(), true; });
   const unsigned before = changes;
   must(in("b") + "address delete 10.9.9.9/24 dev lo");
   Log log;
