@@ -42,8 +42,11 @@ class CmNetwork : public qp1mux::Wire {
   virtual std::shared_ptr<void> look_up(const CmDevice& from, const qp1mux::Route& route,
                                         const verbs::Gid& remote,
                                         qp1mux::Routes::Answer answer) = 0;
-  // A process of the namespace has begun to use rdma_cm. True: Cm::callers_of() must name it.
-  [[nodiscard]] virtual bool arrived(uint64_t /*netns*/, const Caller& /*caller*/) { return false; }
+  // A process of the namespace uses rdma_cm: `first`, has begun to. True: Cm::callers_of() must
+  // name it, and this must be called again when it asks for something later.
+  [[nodiscard]] virtual bool arrived(uint64_t /*netns*/, const Caller& /*caller*/, bool /*first*/) {
+    return false;
+  }
   // One has ended.
   virtual void left(uint64_t /*netns*/) {}
 };

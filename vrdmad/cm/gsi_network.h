@@ -43,7 +43,7 @@ class GsiNetwork final : public CmNetwork {
     std::function<bool(const std::string& fabric)> reaches_network;
     std::function<void(const qp1mux::Packet&)> received;
     // A process of the namespace uses rdma_cm. Adds addresses. True: it may add others later.
-    std::function<bool(uint64_t netns, const Caller&)> arrived;
+    std::function<bool(uint64_t netns, const Caller&, bool first)> arrived;
     std::function<void(uint64_t netns)> left;
   };
   GsiNetwork(base::EventLoop& loop, Host host);
@@ -62,8 +62,8 @@ class GsiNetwork final : public CmNetwork {
   // privileged may ask for it.
   std::shared_ptr<void> look_up(const CmDevice& from, const qp1mux::Route& route,
                                 const verbs::Gid& remote, qp1mux::Routes::Answer answer) override;
-  bool arrived(uint64_t netns, const Caller& caller) override {
-    return host_.arrived(netns, caller);
+  bool arrived(uint64_t netns, const Caller& caller, bool first) override {
+    return host_.arrived(netns, caller, first);
   }
   void left(uint64_t netns) override { host_.left(netns); }
 

@@ -67,6 +67,8 @@ base::Duration patience(uint32_t milliseconds) {
   return std::chrono::milliseconds(std::min(milliseconds, kMost));
 }
 
+constexpr auto kBetweenArrivals = std::chrono::seconds(1);  // each may ask the broker
+
 bool changes_nothing(CmCall call) {
   return call == CmCall::kQpAttributes || call == CmCall::kDevices || call == CmCall::kDevice;
 }
@@ -183,12 +185,17 @@ void CmSession::on_socket() {
 }
 
 // Only the process that connected may start a session, and it must not have changed its program or
-// user since.
+// user since. Later requests only give its addresses another chance to be on the network.
 int CmSession::identify() {
-  const auto who = talk_.check();
-  if (!who) return talk_.refuse(who.error(), name(), cm_.counters().unproven);
+  const base::TimePoint now = base::EventLoop::now();
+  if (now < arrives_again_) return 0;
+  const bool first = arrives_again_ == base::TimePoint{};
+  if (const auto who = first ? talk_.check() : base::Result<void>(); !who)
+    return talk_.refuse(who.error(), name(), cm_.counters().unproven);
+  arrives_again_ = now + kBetweenArrivals;
   CmNetwork* const network = cm_.network();
-  if (network == nullptr || !network->arrived(netns(), *talk_.caller())) talk_.forget_caller();
+  if (network == nullptr || !network->arrived(netns(), *talk_.caller(), first))
+    talk_.forget_caller();
   return 0;
 }
 

@@ -151,6 +151,7 @@ class CmSession final : private provisioning::RequestRate::Reader {
   CmSessionFile::Who who_{};
   base::EventLoop::Watch death_watch_;  // while there is no connection
   base::Fd pidfd_;                      // while there is no connection
+  base::TimePoint arrives_again_{};     // may tell CmNetwork again of its process
   ipc::CmReply last_;                   // the previous daemon's last reply
   bool over_ = false;
   CmSession* taken_from_ = nullptr;  // the owner of an id that the current request takes

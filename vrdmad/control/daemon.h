@@ -247,7 +247,8 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                   const Callers& callers);
   void give_socket(Record& record, const verbs::Gid& address);
   void retry_network(Record& record);
-  bool on_cm_user(uint64_t netns, const Caller& caller);
+  void join_addresses(Record& record, const Callers& callers, bool at_once);
+  bool on_cm_user(uint64_t netns, const Caller& caller, bool first);
   void on_cm_user_left(uint64_t netns);
   void warn_of_network(Record& record, const base::Error& why);
   void leave_network(Record& record);
@@ -356,7 +357,9 @@ class Daemon final : public AdminBackend, public HookBackend {
       loop_,
       {[this](const std::string& fabric) { return reach_of(fabric) == Reach::kNetwork; },
        [this](const qp1mux::Packet& packet) { cm_.receive(packet); },
-       [this](uint64_t netns, const Caller& caller) { return on_cm_user(netns, caller); },
+       [this](uint64_t netns, const Caller& caller, bool first) {
+         return on_cm_user(netns, caller, first);
+       },
        [this](uint64_t netns) { on_cm_user_left(netns); }}};
   Cm cm_{loop_, settings_, &gsi_network_};
   std::unique_ptr<ReadLeases> read_leases_;             // never null

@@ -31,6 +31,15 @@ constexpr uint64_t kJoinsPerSecond = 16, kJoinsAtOnce = 2 * transport::roce::Net
 // Between two attempts at an address that failed: each asks the broker. By address, since not every
 // GID is one: that which is derived from the MAC may have no IPv6 address.
 constexpr auto kPause = std::chrono::seconds(1);
+
+// Not a GID that is derived from the MAC and is no address, and not before duplicate address
+// detection has ended.
+bool can_be_bound(const netns::Link& link, const Gid& gid) {
+  const auto is_in = [&gid](const std::vector<netns::Address>& list) {
+    return std::find(list.begin(), list.end(), gid.bytes) != list.end();
+  };
+  return is_in(link.addresses) && !is_in(link.tentative);
+}
 }  // namespace
 
 Result<const Daemon::OnNetwork*> Daemon::join_network(Record& record, const Gid& address,
@@ -125,49 +134,45 @@ void Daemon::give_socket(Record& record, const Gid& address) {
 // duplicate address detection has ended or the address was added.
 void Daemon::retry_network(Record& record) {
   if (!record.reaches_network) return;
-  const netns::Link& link = record.link;
-  const auto is_in = [](const std::vector<netns::Address>& list, const Gid& gid) {
-    return std::find(list.begin(), list.end(), gid.bytes) != list.end();
-  };
-  const auto can_be_bound = [&](const Gid& gid) {
-    return is_in(link.addresses, gid) && !is_in(link.tentative, gid);
-  };
   const std::set<Gid> unbound = record.unbound;
   for (const Gid& gid : unbound) {
-    if (!can_be_bound(gid) || workers_.find(record.domain) == nullptr) continue;
+    if (!can_be_bound(record.link, gid) || workers_.find(record.domain) == nullptr) continue;
     record.unbound.erase(gid);
     record.off_network_until.erase(gid);
     give_socket(record, gid);
   }
-  const auto users = cm_.callers_of(link.netns_cookie);
+  const auto users = cm_.callers_of(record.link.netns_cookie);
   Callers callers;
   for (const auto& user : users) callers.push_back(user.get());
-  if (callers.empty()) return;
-  // A tenant can change its netdev without end.
+  if (!callers.empty()) join_addresses(record, callers, false);
+}
+
+// By processes that use rdma_cm. A tenant can change its netdev, and send requests, without end:
+// unless `at_once`, an address that failed waits for kPause.
+void Daemon::join_addresses(Record& record, const Callers& callers, bool at_once) {
   const auto now = base::EventLoop::now();
   auto& until = record.off_network_until;
   std::erase_if(until, [now](const auto& one) { return one.second <= now; });
+  size_t failed = 0;
   for (const Gid& gid : record.gids.gids()) {
-    if (!can_be_bound(gid) || record.on_network.contains(gid) || until.contains(gid)) continue;
+    if (record.on_network.contains(gid) || (!at_once && until.contains(gid)) ||
+        !can_be_bound(record.link, gid))
+      continue;
     const auto joined = join_network(record, gid, callers);
     if (joined) continue;
     until[gid] = now + kPause;
     warn_of_network(record, joined.error());
+    if (at_once && ++failed == kMostAddresses) return;
   }
 }
 
-bool Daemon::on_cm_user(uint64_t netns, const Caller& caller) {
+bool Daemon::on_cm_user(uint64_t netns, const Caller& caller, bool first) {
   bool reaches_network = false;
   for (const uint64_t id : directory_.in_netns(netns)) {
     Record* const record = find(id);
     if (record == nullptr || !record->reaches_network) continue;
     reaches_network = true;
-    for (const Gid& gid : record->gids.gids()) {
-      const auto joined = join_network(*record, gid, {&caller});
-      // The GID that is derived from the MAC need not be an address.
-      if (!joined && joined.error().code() != EADDRNOTAVAIL)
-        warn_of_network(*record, joined.error());
-    }
+    join_addresses(*record, {&caller}, first);
   }
   return reaches_network;
 }

@@ -58,7 +58,7 @@ struct Receiver {
                         ++received[packet.source];
                         if (then) then();
                       },
-                      [](uint64_t, const Caller&) { return true; }, [](uint64_t) {}}};
+                      [](uint64_t, const Caller&, bool) { return true; }, [](uint64_t) {}}};
   std::shared_ptr<void> address;
 
   Receiver() {

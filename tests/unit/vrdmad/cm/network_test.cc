@@ -20,11 +20,16 @@ struct FakeNetwork final : CmNetwork {
     asked.emplace_back(route, std::move(answer));
     return nullptr;
   }
+  bool arrived(uint64_t, const Caller&, bool first) override {
+    arrivals.push_back(first);
+    return true;
+  }
   void answer() {
     auto [route, tell] = asked.back();
     route.hop_limit = 3;
     tell(route);
   }
+  std::vector<bool> arrivals;  // each: the first of its session
   std::vector<verbs::Gid> sent;
   std::vector<std::pair<qp1mux::Route, qp1mux::Routes::Answer>> asked;
 };
@@ -59,6 +64,20 @@ TEST_F(CmNetworked, ConnectWhenTheNetworkHasAnswered) {
   ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 3), 0);
   rig.settle();
   EXPECT_EQ(network.sent, std::vector{CmRig::gid(kFar)});
+}
+
+// Each arrival may ask the broker for each address.
+TEST_F(CmNetworked, ArriveOnceASecondHoweverOftenTheProgramAsks) {
+  for (int i = 0; i < 100; ++i) one.id(one.channel());
+  EXPECT_EQ(network.arrivals, std::vector{true});
+  CmClient two(rig, 0);
+  two.channel();
+  EXPECT_EQ(network.arrivals, (std::vector{true, true}));
+  EXPECT_TRUE(eventually([&] {
+    one.channel();
+    return network.arrivals.size() > 2;
+  }));
+  EXPECT_FALSE(network.arrivals.back());
 }
 
 TEST_F(CmNetworked, GiveUpWhenTheProgramWantsTo) {
