@@ -99,7 +99,14 @@ Intake::Ticket Intake::receive(Task task, const AccountRef& account, const Fd& s
                                base::EventLoop& loop, std::function<void(Received)> done) {
   Ticket ticket;
   auto duplicate = socket.duplicate();
-  if (!duplicate) return ticket;
+  if (!duplicate) {
+    loop.post([done = std::move(done), code = duplicate.error().code()] {
+      Received none;
+      none.report.error = static_cast<uint32_t>(code);
+      done(std::move(none));
+    });
+    return ticket;
+  }
   Order receive;
   receive.task = task;
   receive.account = account->number_;

@@ -91,7 +91,8 @@ class Intake {
 
   // Any thread; neither call blocks. close() closes a descriptor whose close may take long.
   // receive() takes one message from `socket`, which the caller keeps but must not read until then;
-  // `done` runs on `loop`, but not after the ticket has been destroyed.
+  // `done` runs on `loop`, but not after the ticket has been destroyed; with an error in the report
+  // also if this process has too many open files.
   void close(const AccountRef& account, base::Fd fd);
   [[nodiscard]] Ticket receive(const AccountRef& account, const base::Fd& socket,
                                base::EventLoop& loop, std::function<void(Received)> done);

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -103,6 +105,23 @@ TEST_F(Intakes, ReportToNoConversationThatHasEnded) {
   const auto timer = other_loop->after(std::chrono::milliseconds(10), [&] { other_loop->stop(); });
   other_loop->run();
   EXPECT_FALSE(heard);
+}
+
+// Otherwise the conversation would wait forever.
+TEST_F(Intakes, AnswerWhenThisProcessHasTooManyOpenFiles) {
+  auto [ours, theirs] = connection();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{1, before.rlim_max};
+  uint32_t error = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const auto ticket = intake->receive(
+      account, ours, *loop, [&](Intake::Received received) { error = received.report.error; });
+  EXPECT_EQ(error, 0u) << "not before receive() returns";
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(run_until([&] { return error != 0; }));
+  EXPECT_EQ(error, static_cast<uint32_t>(EMFILE));
+  EXPECT_EQ(account->unfinished(), 0u);
 }
 
 // The kernel reports a reset once, and then continues with the unread messages.
