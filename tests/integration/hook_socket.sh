@@ -154,6 +154,26 @@ on c root ibv_devinfo -d vrdma0 >/dev/null || fail "it does not work"
 dies one
 wait_until 5 has 0 || fail "a vdevice is left"
 
+say "nobody keeps an address that a container waits for"
+ip_in c address flush dev eth0
+container two a
+hook setup c2 "${PID[two]}" class=small name=red0 -- done >/dev/null || fail "refused"
+ip_in a address add 10.0.0.9/24 dev eth0
+taken() { on a root ibv_devinfo -v -d red0 | grep -q '::ffff:10.0.0.9'; }
+given_up() { ! taken; }
+wait_until 5 taken || fail "a tenant that is alone does not get its new address"
+container one c
+hook setup c1 "${PID[one]}" -- done >/dev/null || fail "refused"
+[[ $(field vrdma0 port_state) == PENDING ]] || fail "it does not wait"
+wait_until 5 given_up || fail "the address is still that of another tenant"
+ip_in c address add 10.0.0.9/24 dev eth0
+its_own() { on c root ibv_devinfo -v -d vrdma0 | grep -q '::ffff:10.0.0.9'; }
+wait_until 5 its_own || fail "it does not get its address"
+ip_in a address delete 10.0.0.9/24 dev eth0
+dies one
+dies two
+wait_until 5 has 0 || fail "a vdevice is left"
+
 say "equal addresses"
 netns_add d
 loose d eth0

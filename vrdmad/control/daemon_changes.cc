@@ -117,6 +117,7 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
       put_back();
       return pass(std::move(pending.error()));
     }
+    members_changed(joining.fabric);
     return Begun{id, info(**pending),
                  writer_.write(Store::Replacement{(*pending)->vdev, gone}).share(), false};
   }
@@ -143,7 +144,8 @@ Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
     const bool there = spec_of(begun.id) != nullptr;
     if (!stored) {
       if (find(begun.id) != nullptr && !begun.existed) take_out(begun.id);
-      if (lost_.contains(begun.id) && !begun.existed) (void)take_lost(begun.id);
+      if (lost_.contains(begun.id) && !begun.existed)
+        members_changed(info(take_lost(begun.id)).fabric);
       for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
       return pass(stored.error(), "vdevice '" + spec.name + "' is not created");
     }

@@ -338,6 +338,7 @@ void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
   if (!record && record.error().code() == ESTALE) {
     const VdevInfo last = info(lost);
     forget(lost.vdev, record.error().message());
+    members_changed(last.fabric);
     return tell(WatchEvent::Type::kRemoved, last, record.error().message());
   }
   if (!record) {
