@@ -215,6 +215,7 @@ base::Result<std::vector<T>> read_all(grpc::ClientContext& context,
 
 base::Result<std::vector<v1::Connection>> Client::list_connections(const std::string& vdev) {
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   v1::ListConnectionsRequest request;
   request.set_vdev(vdev);
   return read_all(context, connection_->stub->ListConnections(&context, request));
@@ -222,6 +223,7 @@ base::Result<std::vector<v1::Connection>> Client::list_connections(const std::st
 
 base::Result<std::vector<v1::QueuePair>> Client::list_queue_pairs(const std::string& vdev) {
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   v1::ListQueuePairsRequest request;
   request.set_vdev(vdev);
   return read_all(context, connection_->stub->ListQueuePairs(&context, request));
