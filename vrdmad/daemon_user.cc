@@ -106,18 +106,22 @@ Result<void> give(const OwnDirectory& directory, const User& user) {
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return fail(EPERM, path.string() + " is writable by other users");
   std::vector<std::string> all;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    const std::string each = entry.path().filename();
+  // The directory may change meanwhile, so nothing that throws an exception is used.
+  for (fs::directory_iterator entry(path, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string each = entry->path().filename();
     if (each == directory.kept) continue;
     if (std::none_of(directory.ours.begin(), directory.ours.end(),
                      [&](const std::string& pattern) { return matches(pattern, each); }))
       return fail(EPERM, path.string() + " has files of others (" + each +
                              "): choose another directory, or give it to user " +
                              std::to_string(user.uid));
-    all.push_back(entry.path());
-    if (entry.is_directory() && !entry.is_symlink())
-      for (const auto& below : fs::recursive_directory_iterator(entry.path(), error))
-        all.push_back(below.path());
+    all.push_back(entry->path());
+    std::error_code vanished;
+    if (entry->symlink_status(vanished).type() != fs::file_type::directory) continue;
+    for (fs::recursive_directory_iterator below(entry->path(), error);
+         !error && below != fs::recursive_directory_iterator(); below.increment(error))
+      all.push_back(below->path());
   }
   if (error) return fail(error.value(), "read " + path.string() + ": " + error.message());
   all.push_back(path);
