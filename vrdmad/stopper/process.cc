@@ -192,6 +192,7 @@ class Process {
     client->accounts[account].jobs.push_back(std::move(job));
     count(*client, 1);
     if (auto refused = want_thread(client, account)) {
+      if (client->accounts[account].threads == 0) client->accounts.erase(account);
       client->unsent.push_back(report_of(*refused, Stage::kAnswered));
       client->unsent.push_back(report_of(*refused, Stage::kFinished));
       send_unsent(*client);
