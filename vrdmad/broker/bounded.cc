@@ -48,9 +48,20 @@ struct Bounded::Shared {
   std::condition_variable wanted;
   std::deque<std::shared_ptr<Job>> jobs;
   std::map<uint64_t, Netns> late;  // namespaces with hung threads or a debt
+  size_t most_late = 16;           // when there are as many, those without either are removed
   unsigned idle = 0;
   bool stopped = false;
 
+  // Namespaces end, and never ask again.
+  Netns& late_one(uint64_t netns) {
+    if (late.size() >= most_late) {
+      std::erase_if(late, [now = base::EventLoop::now()](const auto& one) {
+        return one.second.hung == 0 && one.second.paid_at <= now;
+      });
+      most_late = 2 * late.size() + 16;
+    }
+    return late[netns];
+  }
   base::Duration closed_for(uint64_t netns) {
     const auto it = late.find(netns);
     if (it == late.end()) return {};
@@ -63,7 +74,7 @@ struct Bounded::Shared {
   }
   void pay(uint64_t netns, base::Duration used) {
     if (used <= kFree) return;
-    base::TimePoint& paid_at = late[netns].paid_at;
+    base::TimePoint& paid_at = late_one(netns).paid_at;
     paid_at = std::max(paid_at, base::EventLoop::now()) + kPart * used;
   }
 };
@@ -109,7 +120,7 @@ bool Bounded::run(uint64_t netns, std::function<void()> run, bool pays) {
   }
   if (job->done) return true;
   job->late = true;
-  ++shared.late[netns].hung;
+  ++shared.late_one(netns).hung;
   return false;
 }
 
