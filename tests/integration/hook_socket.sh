@@ -83,6 +83,12 @@ wait_until 5 has 0 || fail "it outlives its containers: $(ctl vdev list)"
 logged "its container c2 has ended, so it is deleted" || fail "the log does not say why"
 [[ -z $(ls "$R/netns" "$R/sysfs" | grep -v :) ]] || fail "directories are left: $(ls "$R/netns" "$R/sysfs")"
 
+say "two ids of one process"
+container one a
+for id in c1 c2; do hook setup $id "${PID[one]}" -- done >/dev/null || fail "refused"; done
+dies one
+wait_until 5 has 0 || fail "the vdevice outlives the process of both: $(ctl vdev show vrdma0)"
+
 say "a container that ends while no vrdmad runs"
 container one a
 hook setup c1 "${PID[one]}" -- done >/dev/null || fail "refused"

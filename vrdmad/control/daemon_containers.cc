@@ -58,7 +58,7 @@ Result<OwnerWatches> Daemon::watch_containers(uint64_t id, VdevSpec* spec) {
       reason = "container " + container.id + ": " + watch.error().message();
       continue;
     }
-    watches[container.init.pid] = std::move(*watch);
+    watches[{container.id, container.init.pid}] = std::move(*watch);
     living.push_back(container);
   }
   if (living.empty()) return fail(ESTALE, reason);
@@ -184,7 +184,7 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
   Record* const record = find(id);
   auto& watches = record != nullptr ? record->containers : lost_.at(id).containers;
   if (std::erase(spec->containers, container) == 0) return;
-  watches.erase(container.init.pid);
+  watches.erase({container.id, container.init.pid});
   const std::string what = "its container " + container.id + " " + reason;
   if (spec->containers.empty()) return end_by_itself(id, what);
   spec->netns = netns_of(spec->containers.front());

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/event_loop.h"
@@ -43,6 +44,7 @@ class OwnerWatch {
   base::EventLoop::Watch watch_;
 };
 
-using OwnerWatches = std::map<uint32_t, std::unique_ptr<OwnerWatch>>;  // by pid
+// By the id of the container and the pid of its first process, which several ids may name.
+using OwnerWatches = std::map<std::pair<std::string, uint32_t>, std::unique_ptr<OwnerWatch>>;
 
 }  // namespace vrdma::vrdmad
