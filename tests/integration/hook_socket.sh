@@ -198,6 +198,8 @@ container two b
 refused "there is no class 'x'" hook setup c2 "${PID[two]}" class=x
 refused "lets no container choose it" hook setup c2 "${PID[two]}" name=mlx5_0
 refused "at most qp=128" hook setup c2 "${PID[two]}" class=small quota=qp=129
+ctl tenant set red --default cq=16 >/dev/null
+refused "its tenant and parent give at most cq=16" hook setup c2 "${PID[two]}" class=small quota=cq=17
 refused "at most pd=" hook setup c2 "${PID[two]}" class=small quota=pd=65536
 refused "not that of the container's first process" hook setup c2 "${PID[two]}" netns="/run/netns/$(ns a)"
 refused "a network namespace and a pidfd" hook setup c2 "${PID[two]}" netns=/dev/null

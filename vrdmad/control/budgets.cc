@@ -134,6 +134,17 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
   return allotment;
 }
 
+uint64_t Budgets::initial(const std::string& tenant, const std::string& parent, Kind kind) {
+  provisioning::Wanted wanted{};
+  uint64_t limit = traits(kind).initial;
+  for (const Budget* budget : {find(Scope::kTenant, tenant), find(Scope::kParent, parent)}) {
+    if (budget == nullptr) continue;
+    budget->fill_defaults(wanted);
+    limit = budget->capped(kind, limit);
+  }
+  return wanted[static_cast<size_t>(kind)].value_or(limit);
+}
+
 Result<void> Budgets::set(Scope scope, const std::string& name,
                           const provisioning::BudgetSpec& spec) {
   auto budget = at(scope, name);

@@ -61,6 +61,9 @@ class Budgets {
   // Fails also if no page can be made for a new budget.
   [[nodiscard]] base::Result<Allotment> allot(const std::string& tenant, const std::string& parent,
                                               const std::vector<provisioning::Setting>& quota);
+  // The limit of a vdevice without a quota of its own.
+  [[nodiscard]] uint64_t initial(const std::string& tenant, const std::string& parent,
+                                 provisioning::Kind kind);
 
   // As Budget::set(). Creates the budget of a tenant that has none.
   [[nodiscard]] base::Result<void> set(Scope scope, const std::string& name,

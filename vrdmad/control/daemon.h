@@ -204,6 +204,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<Begun> join(uint64_t id, const Container& container);
   // EDQUOT: the user's containers have as many vdevices of the class as `terms` allow.
   [[nodiscard]] base::Result<void> check_most(const VdevSpec& spec, const Terms& terms) const;
+  // EPERM: of the kinds in `terms.lowered`, the vdevice would get more than its budgets give.
+  [[nodiscard]] base::Result<void> check_lowered(const VdevSpec& spec, const Terms& terms);
   void leave(uint64_t id, const Container& container, const std::string& reason);
   [[nodiscard]] VdevSpec* spec_of(uint64_t id);  // nullptr: there is no such vdevice
   // In the namespace of a container's process. Any thread but the control thread, because the

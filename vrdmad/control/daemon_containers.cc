@@ -121,6 +121,20 @@ Result<void> Daemon::check_most(const VdevSpec& spec, const Terms& terms) const 
                           ": end some, or raise `most` in classes.conf");
 }
 
+Result<void> Daemon::check_lowered(const VdevSpec& spec, const Terms& terms) {
+  const std::string tenant = tenant_of(spec, 0);
+  for (const auto& setting : spec.quota) {
+    const auto kind = provisioning::find_kind(setting.kind);
+    if (!kind || !terms.lowered.contains(setting.kind)) continue;
+    const uint64_t most = budgets_.initial(tenant, spec.parent, *kind);
+    if (setting.limit > most)
+      return fail(EPERM, "annotation vrdma.io/quota: its tenant and parent give at most " +
+                             setting.kind + "=" + std::to_string(most) +
+                             ": ask for less, or set max_quota in classes.conf");
+  }
+  return {};
+}
+
 Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Netns& netns,
                                         const Terms& terms) {
   auto spec = canonical(wanted);
@@ -144,6 +158,7 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
       return join(*its, container);
     }
     if (auto may = check_most(*spec, terms); !may) return pass(std::move(may.error()));
+    if (auto may = check_lowered(*spec, terms); !may) return pass(std::move(may.error()));
     while (directory_.at(netns.cookie, spec->name)) spec->name = next_name(spec->name);
     return begin(*spec, netns, &replaced, netdev ? "" : netdev.error().message());
   });

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "core/base/error.h"
@@ -33,6 +34,9 @@ class HookBackend {
     bool shared = false;
     uid_t owner = 0;    // of the namespace; may read the tree, as root may
     uint64_t most = 0;  // containers of one owner with vdevices of the class; not of root
+    // Kinds that the container chose and the class does not limit: not above what the budgets give
+    // to a new vdevice. EPERM otherwise.
+    std::set<std::string> lowered;
   };
   [[nodiscard]] virtual base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
                                                  const Terms& terms) = 0;

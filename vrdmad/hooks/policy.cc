@@ -1,6 +1,7 @@
 #include "vrdmad/hooks/policy.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -94,6 +95,17 @@ Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked, const Ho
   if (caller.owner != 0) spec.labels[HookBackend::kUserLabel] = std::to_string(caller.owner);
   if (!asked.pod.empty()) spec.labels["pod"] = asked.pod;
   return spec;
+}
+
+std::set<std::string> only_lowered(const api::Class& its, const HookRequest& asked) {
+  std::set<std::string> kinds;
+  const auto settings = provisioning::parse_settings(asked.quota);
+  if (!settings) return kinds;
+  for (const auto& setting : *settings)
+    if (limit_in(its.max_quota, setting.kind, limit_in(its.quota, setting.kind, UINT64_MAX)) ==
+        UINT64_MAX)
+      kinds.insert(setting.kind);
+  return kinds;
 }
 
 }  // namespace vrdma::vrdmad

@@ -7,6 +7,9 @@
 
 #include <sys/types.h>
 
+#include <set>
+#include <string>
+
 #include "api/classes.h"
 #include "core/base/error.h"
 #include "vrdmad/admin/backend.h"
@@ -24,5 +27,7 @@ struct HookCaller {
 // EPERM, EINVAL: a sentence that says what to do.
 [[nodiscard]] base::Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked,
                                            const HookCaller& caller);
+// The kinds in the quota that grant() has allowed for which the class has no limit.
+[[nodiscard]] std::set<std::string> only_lowered(const api::Class& its, const HookRequest& asked);
 
 }  // namespace vrdma::vrdmad

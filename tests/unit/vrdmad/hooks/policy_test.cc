@@ -120,5 +120,12 @@ TEST(Policy, a_chosen_quota_has_a_maximum_of_each_kind) {
   EXPECT_THAT(refusal_of(keys, asked), HasSubstr("annotation vrdma.io/quota: 'heaps' is not"));
 }
 
+TEST(Policy, the_budgets_limit_what_the_class_does_not) {
+  HookRequest asked = container();
+  asked.quota = "qp=16,cq=4,pd=3";
+  EXPECT_THAT(only_lowered(class_of("quota = cq=4\nmax_quota = qp=16\n"), asked),
+              ElementsAre("pd"));
+}
+
 }  // namespace
 }  // namespace vrdma::vrdmad
