@@ -379,6 +379,9 @@ struct Context {
   std::atomic<uint32_t> users = 1;  // the program until ibv_close_device, and its objects
   VirtualDevice* device = nullptr;  // a held reference
 
+  // Held from a request that creates or destroys an object of these tables until its entry is made
+  // or gone, because the daemon gives a number again at once. Precedes all other locks.
+  std::mutex numbers_mutex;
   std::mutex mutex;                         // guards the tables
   std::unordered_map<uint32_t, Qp*> qps;    // by handle
   std::unordered_map<uint32_t, Cq*> cqs;    // by slot

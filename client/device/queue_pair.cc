@@ -233,6 +233,7 @@ ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* i
     packets = base::Fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
     if (packets.valid()) sent.push_back(packets.get());
   }
+  const std::lock_guard creating(context.numbers_mutex);
   if (const int error = context.session.call(request, &reply, sent); error != 0) {
     errno = error;
     return nullptr;
@@ -475,6 +476,7 @@ int destroy_qp(ibv_qp* ibv) {
   }
   // Before the daemon withdraws its rings, which other threads may be polling.
   leave_completion_queues(qp);
+  std::unique_lock destroying(context.numbers_mutex);
   const int error = context.session.call(ipc::Call::kDestroyQp, ibv->handle);
   if (error != 0 && error != EIO) {
     join_completion_queues(qp);
@@ -486,6 +488,7 @@ int destroy_qp(ibv_qp* ibv) {
     context.qps.erase(ibv->handle);
   }
   drop_events_of_qp(context, ibv->handle);
+  destroying.unlock();
   finish_qp(ibv, qp->events_given.load());
   delete qp;
   return 0;

@@ -28,6 +28,7 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   request.create_srq = {attr->pd->handle, attr->attr.max_wr, attr->attr.max_sge,
                         xrc ? Xrcd::of(attr->xrcd)->handle : ipc::kNoObject,
                         xrc ? Cq::of(attr->cq)->handle : ipc::kNoObject};
+  const std::lock_guard creating(context.numbers_mutex);
   if (const int error = context.session.call(request, &reply); error != 0) {
     errno = error;
     return nullptr;
@@ -124,6 +125,7 @@ int destroy_srq(ibv_srq* ibv) {
     const std::lock_guard lock(srq->cq->mutex);
     std::erase(srq->cq->shared, srq);
   }
+  std::unique_lock destroying(context.numbers_mutex);
   const int error = context.session.call(ipc::Call::kDestroySrq, ibv->handle);
   if (error != 0 && error != EIO) {
     if (srq->cq != nullptr) {
@@ -137,6 +139,7 @@ int destroy_srq(ibv_srq* ibv) {
     context.srqs.erase(ibv->handle);
   }
   drop_events_of_srq(context, ibv->handle);
+  destroying.unlock();
   finish_srq(ibv, srq->events_given.load());
   delete srq;
   return 0;

@@ -14,6 +14,7 @@ namespace {
 
 ibv_qp* make_target(Context& context, ipc::Request& request, const ibv_qp_init_attr_ex& attr) {
   ipc::Reply reply;
+  const std::lock_guard creating(context.numbers_mutex);
   if (const int error = context.session.call(request, &reply); error != 0) {
     errno = error;
     return nullptr;

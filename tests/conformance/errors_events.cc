@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "tests/conformance/errors.h"
 
@@ -90,6 +91,26 @@ CONFORMANCE_TEST(errors, unread_events_of_the_destroyed) {
     }
     side.meet(round);
   }
+}
+
+// The numbers of destroyed objects are given again while other threads still destroy them.
+CONFORMANCE_TEST(errors, threads_that_create_and_destroy) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 300; ++round) {
+        Cq cq(side, true, 8);
+        ibv_qp* flushed = failed_qp(side, cq.cq, 1);
+        cq.arm();
+        ibv_recv_wr receive{}, *bad = nullptr;
+        CHECK_EQ(ibv_post_recv(flushed, &receive, &bad), 0);
+        CHECK(cq.has_event(10'000));
+        cq.await_event();
+        CHECK_EQ(ibv_destroy_qp(flushed), 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 CONFORMANCE_TEST(errors, shared_receive_queue_limit) {

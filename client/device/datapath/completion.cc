@@ -58,6 +58,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
   request.create_cq.cqe = attr->cqe;
   request.create_cq.channel =
       attr->channel != nullptr ? Channel::of(attr->channel)->handle : ipc::kNoObject;
+  const std::lock_guard creating(context.numbers_mutex);
   if (const int error = context.session.call(request, &reply); error != 0) {
     errno = error;
     return nullptr;
@@ -119,6 +120,7 @@ int destroy_cq(ibv_cq* ibv) {
     const std::lock_guard lock(cq->mutex);
     if (!cq->queue_pairs.empty() || !cq->shared.empty()) return EBUSY;
   }
+  std::unique_lock destroying(context.numbers_mutex);
   const int error = context.session.call(ipc::Call::kDestroyCq, cq->handle);
   if (error != 0 && error != EIO) return error;
   {
@@ -134,6 +136,7 @@ int destroy_cq(ibv_cq* ibv) {
         channel.wake.get(),
         [slot = cq->slot](const ipc::ChannelMessage& message) { return message.cq == slot; });
   }
+  destroying.unlock();
   finish_cq(ibv, cq->events_given.load(), 0);
   delete cq;
   return 0;
