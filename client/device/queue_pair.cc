@@ -411,7 +411,12 @@ constexpr Shortcuts kOwn{
                     int mask) { return create(context, attr, &init, mask); },
     .connect_qp = [](ibv_qp* qp, const ibv_qp_attr& attr, int rtr_mask,
                      int rts_mask) { return change(qp, &attr, rtr_mask, rts_mask); },
-    .fail_qp = fail};
+    .fail_qp = fail,
+    .is_lost =
+        [](ibv_context* context) {
+          ibv_device_attr_ex attr{};
+          return Context::of(context)->session.hung_up() && query_device_ex(context, &attr) == EIO;
+        }};
 
 }  // namespace
 

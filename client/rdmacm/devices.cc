@@ -10,6 +10,7 @@
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
 #include "client/rdmacm/objects.h"
+#include "client/verbs/shortcuts.h"
 
 namespace vrdma::client {
 
@@ -56,11 +57,21 @@ void to_sockaddr(const ipc::CmAddress& from, sockaddr_storage* to) {
   std::memcpy(&in6->sin6_addr, from.gid, 16);
 }
 
+bool is_lost(const CmDevice& device) {
+  const Shortcuts* shortcuts = shortcuts_of(device.verbs);
+  return shortcuts != nullptr && shortcuts->is_lost(device.verbs);
+}
+
 // use_device() with the present daemon.
 CmDevice* find_or_open(uint64_t guid) {
   const std::lock_guard lock(objects_mutex());
-  for (CmDevice* device : devices())
-    if (device->guid == guid && device->owner == ::getpid()) return device;
+  const auto known = std::find_if(devices().begin(), devices().end(), [&](const CmDevice* device) {
+    return device->guid == guid && device->owner == ::getpid();
+  });
+  if (known != devices().end()) {
+    if (!is_lost(**known)) return *known;
+    devices().erase(known);  // its ids keep it
+  }
   ibv_context* verbs = open_device(guid);
   if (verbs == nullptr) return nullptr;
   ibv_device_attr attr{};

@@ -11,7 +11,7 @@
 
 namespace vrdma::client {
 
-constexpr uint64_t kShortcuts = 0x3173747563747273;  // change it whenever the struct changes
+constexpr uint64_t kShortcuts = 0x3273747563747273;  // change it whenever the struct changes
 
 struct Shortcuts {
   uint64_t magic = kShortcuts;
@@ -23,6 +23,9 @@ struct Shortcuts {
   // ibv_modify_qp to ERR, without waiting for the daemon. A request posted before the transition
   // completes or is flushed.
   int (*fail_qp)(ibv_qp* qp);
+  // True if the daemon ended the context or died, and none takes it over: its verbs fail with EIO.
+  // Waits for a daemon as they do.
+  bool (*is_lost)(ibv_context* context);
 };
 
 [[nodiscard]] const Shortcuts* own_shortcuts();

@@ -1,5 +1,6 @@
 // rdmacm_calls ADDRESS...: calls of rdma_cm, one case after the other, between two ends in one
 // process on the vdevice that has the addresses.
+// rdmacm_calls outlive ADDRESS: says "bound", and goes on when the daemon has ended its session.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -456,11 +457,32 @@ void groups(const char* own, const char* group) {
   destroy(two);
 }
 
+// The daemon ends the session of the vdevice. A new id gets a new one.
+int outlive_session(const char* text) {
+  doing = "outlive_session";
+  Address address(text, "7473");
+  Channel channel;
+  rdma_cm_id* before = channel.id();
+  listen_at(before, address);
+  std::puts("bound");
+  std::fflush(stdout);
+  ibv_device_attr attr{};
+  while (ibv_query_device(before->verbs, &attr) != EIO) ::usleep(20'000);
+  destroy(before);
+  rdma_cm_id* after = channel.id();
+  CHECK(rdma_bind_addr(after, address.get()) == 0);
+  ibv_qp_init_attr queues = queue_pair(IBV_QPT_RC);
+  CHECK(rdma_create_qp(after, nullptr, &queues) == 0);
+  destroy(after);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "outlive") == 0) return outlive_session(argv[2]);
   if (argc != 3) {
-    std::fprintf(stderr, "usage: rdmacm_calls IPV4 IPV6\n");
+    std::fprintf(stderr, "usage: rdmacm_calls IPV4 IPV6, or rdmacm_calls outlive IPV4\n");
     return 2;
   }
   std::vector<std::pair<std::string, std::function<void()>>> cases{{"families", families}};
