@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -50,14 +51,19 @@ int RStream::unmap(void* buffer, size_t length) {
 
 // Must precede the next data, so that a peer that has the data knows the mappings.
 int RStream::tell_mappings(Lock& lock, bool nonblocking, const timeval& limit) {
-  for (Mapping& mapping : mappings_) {
-    if (!mapping.remote || mapping.told) continue;
+  const auto untold = [&] {
+    return std::find_if(mappings_.begin(), mappings_.end(),
+                        [](const Mapping& mapping) { return mapping.remote && !mapping.told; });
+  };
+  for (auto next = untold(); next != mappings_.end(); next = untold()) {
     if (!can_send()) {
       const int error = wait(lock, nonblocking, limit,
                              [&] { return can_send() || !writes_ || end_ != 0 || gone_; });
       if (error != 0) return error;
       if (!can_send()) return send_refused();
+      continue;  // another thread may have removed it meanwhile
     }
+    Mapping& mapping = *next;
     const RsIomap entry{mapping.offset,
                         {reinterpret_cast<uintptr_t>(mapping.region->addr), mapping.region->rkey,
                          static_cast<uint32_t>(mapping.region->length)}};
