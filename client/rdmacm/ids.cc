@@ -215,6 +215,7 @@ VRDMA_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) try {
   VRDMA_PASS_ON(-1, rdma_bind_addr, id, addr)
   ipc::CmRequest request;
   request.call = ipc::CmCall::kBind;
+  if (addr == nullptr) return answer(EINVAL);
   if (!to_address(addr, &request.local)) return answer(EAFNOSUPPORT);
   id->route.addr.src_addr.sa_family = addr->sa_family;
   return located_call(Id::of(id), request);

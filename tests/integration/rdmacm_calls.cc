@@ -391,6 +391,7 @@ void families() {
   Address any4("0.0.0.0", "7474"), any6("::", "7474");
   Channel channel;
   rdma_cm_id *four = channel.id(), *six = channel.id();
+  CHECK_ERRNO(rdma_bind_addr(six, nullptr), EINVAL);
   CHECK(rdma_bind_addr(six, any6.get()) == 0);
   CHECK_ERRNO(rdma_bind_addr(four, any4.get()), EADDRNOTAVAIL);
   destroy(six);
