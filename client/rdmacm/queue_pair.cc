@@ -117,7 +117,10 @@ int create_queue(Id* id, uint32_t entries, ibv_comp_channel** channel, ibv_cq** 
   *channel = ibv_create_comp_channel(id->base.verbs);
   if (*channel == nullptr) return -1;
   *cq = ibv_create_cq(id->base.verbs, static_cast<int>(entries), &id->base, *channel, 0);
-  return *cq != nullptr ? 0 : -1;
+  if (*cq != nullptr) return 0;
+  const int why = errno;
+  ibv_destroy_comp_channel(std::exchange(*channel, nullptr));
+  return answer(why);
 }
 
 // An XRC SRQ still uses its CQ after the queue pair is destroyed.
@@ -191,10 +194,12 @@ int create_shared_queue(Id* id, ibv_srq_init_attr_ex* attr) {
     attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
     attr->pd = base.pd;
   }
+  bool makes_queue = false;
   if (attr->srq_type == IBV_SRQT_XRC) {
     if (!set_domain(id, attr, IBV_SRQ_INIT_ATTR_XRCD)) return -1;
     if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attr->cq == nullptr) {
-      if (base.recv_cq == nullptr &&
+      makes_queue = base.recv_cq == nullptr;
+      if (makes_queue &&
           create_queue(id, attr->attr.max_wr, &base.recv_cq_channel, &base.recv_cq) != 0)
         return -1;
       attr->comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
@@ -202,7 +207,15 @@ int create_shared_queue(Id* id, ibv_srq_init_attr_ex* attr) {
     }
   }
   ibv_srq* srq = ibv_create_srq_ex(base.verbs, attr);
-  if (srq == nullptr) return -1;
+  if (srq == nullptr) {
+    const int why = errno;
+    if (makes_queue) {
+      attr->cq = nullptr;
+      ibv_destroy_cq(std::exchange(base.recv_cq, nullptr));
+      ibv_destroy_comp_channel(std::exchange(base.recv_cq_channel, nullptr));
+    }
+    return answer(why);
+  }
   if (base.pd == nullptr) base.pd = attr->pd;
   base.srq = srq;
   return 0;

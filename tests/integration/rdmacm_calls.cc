@@ -405,6 +405,26 @@ void families() {
   destroy(four);
 }
 
+// A failed rdma_create_srq_ex leaves nothing in the id.
+void shared_queue(const char* text) {
+  Address address(text, "7477");
+  Channel channel;
+  rdma_cm_id* id = channel.id();
+  CHECK(rdma_bind_addr(id, address.get()) == 0);
+  ibv_srq_init_attr_ex attr{};
+  attr.attr.max_wr = 8;
+  attr.attr.max_sge = 1'000'000;
+  attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+  attr.srq_type = IBV_SRQT_XRC;
+  CHECK_ERRNO(rdma_create_srq_ex(id, &attr), EINVAL);
+  CHECK(id->srq == nullptr && id->recv_cq == nullptr && id->recv_cq_channel == nullptr);
+  attr.attr.max_sge = 1;
+  CHECK(rdma_create_srq_ex(id, &attr) == 0);
+  CHECK(attr.cq != nullptr && id->recv_cq == attr.cq);
+  rdma_destroy_srq(id);
+  destroy(id);
+}
+
 void groups(const char* own, const char* group) {
   Address from(own, "0"), to(group, "0");
   Channel channel;
@@ -496,6 +516,7 @@ int main(int argc, char** argv) {
             [=] { send_a_message(address, space, type); });
     cases.emplace_back("domain_of_listener" + at, [=] { domain_of_listener(address); });
     cases.emplace_back("nothing_after_disconnect" + at, [=] { nothing_after_disconnect(address); });
+    cases.emplace_back("shared_queue" + at, [=] { shared_queue(address); });
     cases.emplace_back("options" + at, [=] { options(address); });
     cases.emplace_back("migrate_with_events" + at, [=] { migrate_with_events(address); });
     cases.emplace_back("accept_in_a_child" + at, [=] { accept_in_a_child(address); });
