@@ -126,10 +126,11 @@ void RStream::fail_connect(int error) {
 int RStream::create_endpoint() {
   ibv_device_attr limits{};
   if (ibv_query_device(id_->verbs, &limits) != 0) return -ENODEV;
-  const auto depth = static_cast<uint32_t>(limits.max_qp_wr);
   constexpr uint32_t kLeast = 16, kMost = 0x7fff;  // the credit counters differ by at most 15 bits
-  send_depth_ = std::clamp(send_depth_, kLeast, std::min(depth, kMost));
-  receive_depth_ = std::clamp(receive_depth_, kLeast, std::min(depth, kMost));
+  const uint32_t most = std::min(static_cast<uint32_t>(limits.max_qp_wr), kMost);
+  if (most <= kRsControls) return -ENOBUFS;  // the quota
+  send_depth_ = std::clamp(send_depth_, std::min(kLeast, most), most);
+  receive_depth_ = std::clamp(receive_depth_, std::min(kLeast, most), most);
 
   if (const int error = completions_.create(id_->verbs, send_depth_ + receive_depth_); error != 0)
     return error;

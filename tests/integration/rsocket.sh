@@ -71,6 +71,18 @@ say "nobody listens"
 if on b "$user" rstream -s 10.0.0.1 -T b >"$T/client.log" 2>&1; then fail "a connection to nobody"; fi
 grep -q 'Connection refused' "$T/client.log" || fail "the client was not refused"
 
+say "a small quota"
+ctl quota set vb send_wr=8
+words=(rstream -b 10.0.0.1 -T v -S 100000 -C 10)
+meet rstream -s 10.0.0.1 -T v -S 100000 -C 10
+ctl quota set vb send_wr=3
+server rstream -b 10.0.0.1
+if on b "$user" rstream -s 10.0.0.1 -T b >"$T/client.log" 2>&1; then fail "a connection with 3 requests"; fi
+grep -q 'No buffer space' "$T/client.log" || fail "the client ends otherwise: $(<"$T/client.log")"
+kill -9 "${PID[server]}"
+reap server 5
+ctl quota set vb send_wr=16384
+
 say "programs of plain sockets"
 cp "$LIBRARIES/librspreload.so" "$T/lib/"
 cp "$(dirname "$0")/rsocket_echo.py" "$T/"
