@@ -373,7 +373,8 @@ int RStream::name(bool of_peer, sockaddr* address, socklen_t* length) {
   {
     const Lock lock(mutex_);
     if (of_peer && !connected()) return -ENOTCONN;
-    if (id_ != nullptr)
+    // An address that was chosen for a connection ends with the attempt.
+    if (id_ != nullptr && (bound_ || phase_ != Phase::kFailed))
       std::memcpy(&found,
                   of_peer ? static_cast<const void*>(&id_->route.addr.dst_storage)
                           : &id_->route.addr.src_storage,

@@ -76,7 +76,7 @@ bool become_plain(int fd) {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
   auto* const local = reinterpret_cast<sockaddr*>(&name);
-  const bool bound = type == SOCK_DGRAM && rgetsockname(fd, local, &length) == 0 &&
+  const bool bound = rgetsockname(fd, local, &length) == 0 &&
                      reinterpret_cast<const sockaddr_in*>(local)->sin_port != 0;
   set_way(fd, Way::kKernel);
   (void)rclose(fd);

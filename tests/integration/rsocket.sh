@@ -119,6 +119,21 @@ reap client 10
 [[ $REAPED -eq 0 ]] && says told || fail "the client was not told (status $REAPED)"
 
 say "where no vdevice leads, they are sockets of TCP"
+on a "$user" "${preload[@]}" python3 -c '
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.socket()
+client.bind(("10.0.0.1", 0))
+bound = client.getsockname()
+client.connect(listener.getsockname())
+assert client.getsockname() == listener.accept()[1] == bound, (client.getsockname(), bound)
+refused = socket.socket()
+try:
+    refused.connect(("10.0.0.1", 7779))
+except ConnectionRefusedError:
+    assert refused.getsockname()[0] == "0.0.0.0", refused.getsockname()
+else:
+    raise AssertionError("a server listens")' || fail "a fallback changes the address"
 spawn server a "$user" "${echo_program[@]}" serve 127.0.0.1 7778 1
 wait_until 20 listens server 7778 || fail "nobody listens by TCP"
 spawn client a "$user" "${echo_program[@]}" call 127.0.0.1 7778 nonblocking
