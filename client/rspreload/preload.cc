@@ -403,18 +403,25 @@ int control(int fd, int command, intptr_t argument) {
   return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? keep(done, 0, way_of(fd)) : done;
 }
 
+// Of kernel descriptors: `made` is the result of the copy onto `to`, which may have been a set.
+int replaced(int to, int made) {
+  if (made >= 0) leave_sets(to);
+  return made;
+}
+
 }  // namespace
 
 VRDMA_EXPORT int dup(int fd) try { return over_rdma(fd) ? control(fd, F_DUPFD, 0) : NEXT(dup)(fd); }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int dup3(int from, int to, int flags) try {
-  if (!over_rdma(from) && !over_rdma(to)) return NEXT(dup3)(from, to, flags);
-  if (from == to) {
+  if (!over_rdma(from) && !over_rdma(to)) return replaced(to, NEXT(dup3)(from, to, flags));
+  if (from == to || (flags & ~O_CLOEXEC) != 0) {
     errno = EINVAL;
     return -1;
   }
   if (!over_rdma(from)) {
+    if (NEXT(fcntl)(from, F_GETFD) < 0) return -1;  // `to` stays open
     (void)close(to);
     return NEXT(dup3)(from, to, flags);
   }
@@ -432,7 +439,8 @@ VRDMA_OR_ENOMEM(-1)
 VRDMA_EXPORT int dup2(int from, int to) try {
   if (over_rdma(from) && from == to) return to;
   if (over_rdma(from) || over_rdma(to)) return dup3(from, to, 0);
-  return NEXT(dup2)(from, to);
+  const int made = NEXT(dup2)(from, to);
+  return from != to ? replaced(to, made) : made;
 }
 VRDMA_OR_ENOMEM(-1)
 

@@ -1,6 +1,7 @@
 """rsocket_mistakes.py stream|datagram ADDRESS PORT: prints how a socket answers each mistake."""
 
 import errno
+import os
 import socket
 import sys
 import threading
@@ -43,6 +44,7 @@ def stream(address, port):
     client = socket.create_connection((address, port))
     accepting.join()
     attempt("to connect again", client.connect, (address, port))
+    attempt("to put nothing in its place", os.dup2, 60000, client.fileno())
     attempt("to bind a connection", client.bind, (address, port + 1))
     attempt("to listen by a connection", client.listen)
     attempt("to shut down what there is not", client.shutdown, 5)
