@@ -32,8 +32,9 @@ base::Result<base::Fd> dial(const std::string& path, int flags) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
   if (!socket.valid()) return base::fail_errno("make a session socket");
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return base::fail_errno("connect to " + path);
+  // A signal ends the wait for room in the backlog.
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    if (errno != EINTR) return base::fail_errno("connect to " + path);
   return socket;
 }
 

@@ -1,10 +1,12 @@
 #include "client/dial/daemon_link.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -98,6 +100,30 @@ class DaemonLinks : public testing::Test {
   base::Fd listener_;
   Link link_;
 };
+
+TEST_F(DaemonLinks, DialGoesOnAfterASignal) {
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) {};  // without SA_RESTART
+  ::sigaction(SIGUSR1, &action, &before);
+  ASSERT_EQ(::listen(listener_.get(), 0), 0);  // one connection may wait
+  const auto first = dial(path_);
+  ASSERT_TRUE(first);
+  std::atomic<bool> done = false, connected = false;
+  std::thread second([&] {
+    connected = dial(path_).has_value();
+    done = true;
+  });
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(milliseconds(5));
+    ::pthread_kill(second.native_handle(), SIGUSR1);
+  }
+  EXPECT_FALSE(done);
+  const base::Fd accepted = accept();
+  second.join();
+  EXPECT_TRUE(connected);
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
 
 TEST_F(DaemonLinks, TellTheNextDaemonWhatTheLastHadNotDone) {
   base::Fd connection = first_daemon(milliseconds(10'000));
