@@ -276,7 +276,7 @@ int RStream::accept(std::shared_ptr<RSocket>* made) {
         pollfd ready{channel_->fd, POLLIN, 0};
         return closed_ || ::poll(&ready, 1, 0) > 0;
       });
-      if (closed_) return -EBADF;
+      if (closed_) return -EINVAL;  // as after shutdown(2)
       if (error == 0) continue;
     }
     if (error != 0) return error;

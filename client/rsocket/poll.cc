@@ -147,6 +147,10 @@ int select_sockets(int count, fd_set* read, fd_set* write, fd_set* except, timev
     errno = EINVAL;
     return -1;
   }
+  if (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) {
+    errno = EINVAL;
+    return -1;
+  }
   std::vector<pollfd> fds;
   for (int fd = 0; fd < count; ++fd) {
     int events = has(read, fd) ? POLLIN : 0;
@@ -154,9 +158,13 @@ int select_sockets(int count, fd_set* read, fd_set* write, fd_set* except, timev
     if (has(except, fd)) events |= POLLPRI;
     if (events != 0) fds.push_back({fd, static_cast<short>(events), 0});
   }
+  constexpr int64_t kMost = 1'000'000'000;  // ms
   int64_t wait = -1;
-  if (timeout != nullptr) wait = timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000;
-  const int limit = static_cast<int>(std::min<int64_t>(wait, 1 << 30));
+  if (timeout != nullptr)
+    wait =
+        std::min<int64_t>(timeout->tv_sec, kMost / 1000) * 1000 +
+        std::min<int64_t>(timeout->tv_usec / 1000 + (timeout->tv_usec % 1000 != 0 ? 1 : 0), kMost);
+  const int limit = static_cast<int>(std::min(wait, kMost));
   if (poll_sockets(fds.data(), fds.size(), limit) < 0) return -1;
   for (const pollfd& each : fds) {
     if ((each.revents & POLLNVAL) == 0) continue;

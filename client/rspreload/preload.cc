@@ -56,8 +56,10 @@ void set_way(int fd, Way way) {
 
 int milliseconds(const timespec* time) {
   if (time == nullptr) return -1;
-  const int64_t all = int64_t{time->tv_sec} * 1000 + (time->tv_nsec + 999'999) / 1'000'000;
-  return static_cast<int>(std::min<int64_t>(all, 1 << 30));
+  constexpr int64_t kMost = 1 << 30;
+  const int64_t all =
+      std::clamp<int64_t>(time->tv_sec, -1, kMost) * 1000 + (time->tv_nsec + 999'999) / 1'000'000;
+  return static_cast<int>(std::min(all, kMost));
 }
 
 }  // namespace vrdma::rspreload

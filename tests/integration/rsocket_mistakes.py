@@ -1,5 +1,6 @@
 """rsocket_mistakes.py stream|datagram ADDRESS PORT: prints how a socket answers each mistake."""
 
+import ctypes
 import errno
 import os
 import socket
@@ -13,6 +14,15 @@ def attempt(what, call, *arguments):
         print(f"{what}: nothing")
     except OSError as error:
         print(f"{what}: {errno.errorcode[error.errno]}")
+
+
+def select_for(sock, seconds):
+    libc = ctypes.CDLL(None, use_errno=True)
+    read = (ctypes.c_ulong * 16)()
+    read[sock.fileno() // 64] |= 1 << sock.fileno() % 64
+    time = (ctypes.c_long * 2)(seconds, 0)
+    if libc.select(sock.fileno() + 1, read, None, None, time) < 0:
+        raise OSError(ctypes.get_errno(), "select")
 
 
 def stream(address, port):
@@ -52,6 +62,9 @@ def stream(address, port):
     attempt("to send after that", client.send, b"x")
     attempt("what is not there yet", client.recv, 1, socket.MSG_DONTWAIT)
     server[0].close()
+    attempt("a negative time", select_for, listener, -1)
+    attempt("to shut down a listener", listener.shutdown, socket.SHUT_RDWR)
+    attempt("to accept after that", listener.accept)
 
 
 def datagram(address, port):
