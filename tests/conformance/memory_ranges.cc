@@ -95,6 +95,7 @@ CONFORMANCE_TEST(memory, unmapped) {
   refused(side, memory + 3 * kPage, kPage + 1, EFAULT);
   refused(side, memory + 5 * kPage - 1, 2, EFAULT);
   refused(side, nullptr, 1, EFAULT);
+  refused(side, reinterpret_cast<uint8_t*>(UINTPTR_MAX - 8), 4, EFAULT);
   const Region below = enroll(side, memory, 4 * kPage),
                above = enroll(side, memory + 5 * kPage, 10);
   release(below);

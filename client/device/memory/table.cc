@@ -92,6 +92,7 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
   *why = ipc::Reached::kOther;
   if (length == 0) return 0;
   const uint64_t start = page_down(addr), end = page_up(addr + length);
+  if (end <= start) return EFAULT;  // the last page of the address space
   const std::lock_guard lock(mutex_);
   std::vector<Mapped> mapped;
   if (!read_mappings(start, end, &mapped)) return 0;
