@@ -123,13 +123,16 @@ int create_queue(Id* id, uint32_t entries, ibv_comp_channel** channel, ibv_cq** 
   return answer(why);
 }
 
+void destroy_queue(ibv_comp_channel** channel, ibv_cq** cq) {
+  if (*cq != nullptr) ibv_destroy_cq(std::exchange(*cq, nullptr));
+  if (*channel != nullptr) ibv_destroy_comp_channel(std::exchange(*channel, nullptr));
+}
+
 // An XRC SRQ still uses its CQ after the queue pair is destroyed.
 void destroy_queues(rdma_cm_id* id) {
   if (id->qp != nullptr || (id->srq != nullptr && id->qp_type == IBV_QPT_XRC_RECV)) return;
-  for (auto* cq : {&id->recv_cq, &id->send_cq})
-    if (*cq != nullptr) ibv_destroy_cq(std::exchange(*cq, nullptr));
-  for (auto* channel : {&id->recv_cq_channel, &id->send_cq_channel})
-    if (*channel != nullptr) ibv_destroy_comp_channel(std::exchange(*channel, nullptr));
+  destroy_queue(&id->recv_cq_channel, &id->recv_cq);
+  destroy_queue(&id->send_cq_channel, &id->send_cq);
 }
 
 // The XRC domain of ids whose program names none. The vdevice keeps it.
@@ -211,8 +214,7 @@ int create_shared_queue(Id* id, ibv_srq_init_attr_ex* attr) {
     const int why = errno;
     if (makes_queue) {
       attr->cq = nullptr;
-      ibv_destroy_cq(std::exchange(base.recv_cq, nullptr));
-      ibv_destroy_comp_channel(std::exchange(base.recv_cq_channel, nullptr));
+      destroy_queue(&base.recv_cq_channel, &base.recv_cq);
     }
     return answer(why);
   }
