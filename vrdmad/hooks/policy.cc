@@ -49,6 +49,11 @@ uint64_t limit_in(const std::vector<Setting>& settings, const std::string& kind,
   return otherwise;
 }
 
+// What a container may choose of a kind; `otherwise`: the class has no limit of it.
+uint64_t most_of(const api::Class& its, const std::string& kind, uint64_t otherwise) {
+  return limit_in(its.max_quota, kind, limit_in(its.quota, kind, otherwise));
+}
+
 // What the container chooses replaces the class's limits. Without a maximum it may only choose less
 // than it would get.
 Result<std::vector<Setting>> quota_of(const api::Class& its, const std::string& chosen) {
@@ -59,8 +64,7 @@ Result<std::vector<Setting>> quota_of(const api::Class& its, const std::string& 
   std::vector<Setting> quota = its.quota;
   for (const auto& setting : *settings) {
     const uint64_t initial = provisioning::traits(*provisioning::find_kind(setting.kind)).initial;
-    const uint64_t most =
-        limit_in(its.max_quota, setting.kind, limit_in(its.quota, setting.kind, initial));
+    const uint64_t most = most_of(its, setting.kind, initial);
     if (setting.limit > most)
       return fail(EPERM, "annotation vrdma.io/quota: class '" + its.name + "' allows at most " +
                              setting.kind + "=" + std::to_string(most) +
@@ -102,9 +106,7 @@ std::set<std::string> only_lowered(const api::Class& its, const HookRequest& ask
   const auto settings = provisioning::parse_settings(asked.quota);
   if (!settings) return kinds;
   for (const auto& setting : *settings)
-    if (limit_in(its.max_quota, setting.kind, limit_in(its.quota, setting.kind, UINT64_MAX)) ==
-        UINT64_MAX)
-      kinds.insert(setting.kind);
+    if (most_of(its, setting.kind, UINT64_MAX) == UINT64_MAX) kinds.insert(setting.kind);
   return kinds;
 }
 
