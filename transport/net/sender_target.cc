@@ -368,9 +368,9 @@ Verdict NetSender::bring(const Incoming& read, uint64_t offset, uint32_t length,
 
 // What would wait for a packet that never comes leaves half of the room to what makes progress.
 rdma::Buffer NetSender::hold(size_t length) {
-  const rdma::Buffers* const buffers = qp_.context->device->buffers;
+  rdma::Buffers* const buffers = qp_.context->device->buffers;
   if (buffers != nullptr && buffers->is_half_full()) return nullptr;
-  return rdma::make_buffer(qp_.context->device->buffers, length);
+  return rdma::make_buffer(buffers, length);
 }
 
 }  // namespace vrdma::transport::net

@@ -190,8 +190,9 @@ int CmSession::identify() {
   const base::TimePoint now = base::EventLoop::now();
   if (now < arrives_again_) return 0;
   const bool first = arrives_again_ == base::TimePoint{};
-  if (const auto who = first ? talk_.check() : base::Result<void>(); !who)
-    return talk_.refuse(who.error(), name(), cm_.counters().unproven);
+  if (first)
+    if (const auto who = talk_.check(); !who)
+      return talk_.refuse(who.error(), name(), cm_.counters().unproven);
   arrives_again_ = now + kBetweenArrivals;
   CmNetwork* const network = cm_.network();
   if (network == nullptr || !network->arrived(netns(), *talk_.caller(), first))
