@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/wire/roce.h"
 #include "qp1mux/exchange.h"
 #include "qp1mux/mux_state.h"
 
@@ -44,7 +45,7 @@ Path MuxState::way_back(const Packet& packet) {
   path.local = packet.destination;
   path.remote = packet.source;
   path.roce = packet.roce;
-  path.traffic_class = packet.traffic_class & 0xfc;  // without the marks of congestion
+  path.traffic_class = packet.traffic_class & wire::kDscp;  // without the marks of congestion
   path.flow_label = packet.flow_label;
   return path;
 }

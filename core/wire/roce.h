@@ -78,6 +78,10 @@ struct Ieth {
 };
 static_assert(sizeof(Ieth) == 4);
 
+// Of the traffic class, or type of service (RFC 3168 section 5): the codepoint, and the marks of
+// congestion.
+constexpr uint8_t kDscp = 0xfc, kEcn = 0x03;
+
 constexpr size_t kIcrcBytes = 4;
 constexpr size_t kCnpReserved = 16;
 // BTH and the longest extension headers: those of an atomic.

@@ -12,7 +12,7 @@ namespace vrdma::transport::roce {
 namespace {
 
 // The traffic class, or type of service: RFC 3168 section 5. Adapters send CNPs at priority 48.
-constexpr uint8_t kDscp = 0xfc, kEcn = 0x03, kEct0 = 0x02, kCongestionExperienced = 0x03;
+constexpr uint8_t kEct0 = 0x02, kCongestionExperienced = 0x03;
 constexpr uint8_t kCnpTrafficClass = 48 << 2 | kEct0;
 
 }  // namespace
@@ -27,7 +27,7 @@ class Network::Path final : public net::Port {
         window_(network.window(qp.dgid())) {
     way_.source = qp.sgid;
     way_.destination = qp.dgid();
-    way_.traffic_class = (qp.attributes.av.traffic_class & kDscp) | kEct0;
+    way_.traffic_class = (qp.attributes.av.traffic_class & wire::kDscp) | kEct0;
     way_.hop_limit = qp.attributes.av.hop_limit;
     way_.flow_label = qp.attributes.av.flow_label;
     flow_ = wire::source_port(way_.flow_label, qp.qpn,
@@ -58,7 +58,7 @@ class Network::Path final : public net::Port {
       ++network_.counters_.endpoint.incoming.icrc_error;
       return true;
     }
-    const bool marked = (header.traffic_class & kEcn) == kCongestionExperienced;
+    const bool marked = (header.traffic_class & wire::kEcn) == kCongestionExperienced;
     sender_->receive(packet, marked, now);
     return true;
   }
