@@ -20,7 +20,8 @@ bool DatagramSender::admit(const rdma::WorkRequest& request) {
 
 uint64_t DatagramSender::max_length() const { return qp_.context->device->roce_mtu(); }
 
-// Others may have sent there since. To a group it is not sent again: some have it.
+// Others may have sent there since. To a group or another host it is not sent again: some may have
+// it.
 std::optional<WcStatus> DatagramSender::after_crash(rdma::WorkRequest& request, uint32_t receive) {
   const verbs::Gid destination = verbs::Gid::of(request.wqe.ud.dgid);
   const rdma::Qp* target = destination.is_multicast()
@@ -47,8 +48,7 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   if (!destination.is_multicast()) {
     rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
     const bool is_here = fabric.find(destination) != nullptr;
-    if (!is_here && beyond_ &&
-        beyond_(qp_, request, header, std::span(*message).subspan(kGrhBytes)))
+    if (!is_here && send_beyond(request, header, message))
       return done(WcStatus::kSuccess, 0, length);
     if (target == nullptr) {
       ++fabric.counters.datagrams_dropped;
@@ -61,8 +61,7 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   // To bring the message together was one copy, which a group without members costs too.
   uint64_t moved = served_ == 0 ? length : 0;
   uint64_t cost = 0;
-  if (served_ == 0 && beyond_)
-    (void)beyond_(qp_, request, header, std::span(*message).subspan(kGrhBytes));
+  if (served_ == 0) (void)send_beyond(request, header, message);
   const auto* members = fabric.members(destination);
   if (members != nullptr) ring_.mark(ipc::Mark::kBegun);
   while (members != nullptr && served_ < members->size() && cost < kTurnBytes) {
@@ -76,6 +75,14 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   Progress progress = done(WcStatus::kSuccess, 0, moved);
   if (members != nullptr && served_ < members->size()) progress.kind = Progress::Kind::kAgain;
   return progress;
+}
+
+// The mark comes first: a datagram is lost rather than sent twice.
+bool DatagramSender::send_beyond(const rdma::WorkRequest& request, const NetworkHeader& header,
+                                 const Message& message) {
+  if (!beyond_) return false;
+  ring_.mark(ipc::Mark::kBegun);
+  return beyond_(qp_, request, header, std::span(*message).subspan(kGrhBytes));
 }
 
 bool DatagramSender::deliver(rdma::Qp& target, const rdma::WorkRequest& request,

@@ -32,6 +32,9 @@ class DatagramSender final : public MessageSender {
   [[nodiscard]] uint64_t max_length() const override;
   [[nodiscard]] Progress send(const rdma::WorkRequest& request, const Message& message) override;
   void forget() override { served_ = 0; }
+  // False: nothing leads there.
+  bool send_beyond(const rdma::WorkRequest& request, const NetworkHeader& header,
+                   const Message& message);
   // False: it was not received.
   bool deliver(rdma::Qp& target, const rdma::WorkRequest& request, const NetworkHeader& header,
                const Message& message);

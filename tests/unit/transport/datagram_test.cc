@@ -235,6 +235,23 @@ TEST_F(Datagrams, TakeReceivesFromASharedQueue) {
   EXPECT_EQ(b.received(*to)[0].slot, 3u);
 }
 
+// A worker that dies behind that leaves a datagram that its successor does not send.
+TEST_F(Datagrams, ToAnotherHostAreBegunBeforeTheyLeave) {
+  uint32_t mark = 0;
+  from->sender =
+      std::make_unique<DatagramSender>(*from, a_lane,
+                                       [&](const rdma::Qp&, const rdma::WorkRequest&,
+                                           const NetworkHeader&, std::span<const uint8_t>) {
+                                         mark = from->block->mark;
+                                         return true;
+                                       });
+  for (const char* to_host : {"fe80::77", "ff0e::6"}) {
+    const uint32_t number = from->block->sq_tail;
+    EXPECT_EQ(send(datagram(to_host, to->qpn)), WcStatus::kSuccess);
+    EXPECT_EQ(mark, ipc::mark_word(ipc::Mark::kBegun, number)) << to_host;
+  }
+}
+
 // What a dead worker had begun. Whatever has arrived there since, only what it delivered itself is
 // not sent again.
 TEST_F(Datagrams, AreSentAgainUnlessADeadWorkerHadDeliveredThem) {
