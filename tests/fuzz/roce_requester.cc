@@ -8,14 +8,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vrdma;                  // NOLINT(google-build-using-namespace): a fuzz target
   using namespace vrdma::transport::net;  // NOLINT(google-build-using-namespace)
   fuzz::Input input(data, size);
-  Path path = default_path();
+  Attributes attributes = default_attributes();
   const auto how = input.take();
-  path.mtu = 256u << how % 5;
-  path.window = 1u + input.take();
-  Connection c(path);
+  attributes.mtu = 256u << how % 5;
+  attributes.window = 1u + input.take();
+  Connection c(attributes);
   c.a.slow = (how & 128) != 0 ? 0.5 : 0;
   c.to_b.arrives = [&](const wire::Packet& packet) {
-    if (!wire::length_fits(packet.operation, packet.payload_length, path.mtu)) std::abort();
+    if (!wire::length_fits(packet.operation, packet.payload_length, attributes.mtu)) std::abort();
   };
   constexpr size_t kMostPosted = 64;
   size_t posted = 0;
@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         break;
       default: {
         const uint32_t oldest = c.a.requester.record().oldest_psn;
-        wire::Packet packet = fuzz::take_packet(input, oldest, path.mtu);
+        wire::Packet packet = fuzz::take_packet(input, oldest, attributes.mtu);
         if (what % 8 == 3) packet.operation = wire::Operation::kAcknowledge;
         if (what % 8 == 4) packet.syndrome = wire::kNakSequence;
         if (wire::info(packet.operation).family != wire::OperationInfo::Family::kResponse) break;

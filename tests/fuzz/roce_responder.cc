@@ -8,16 +8,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vrdma;                  // NOLINT(google-build-using-namespace): a fuzz target
   using namespace vrdma::transport::net;  // NOLINT(google-build-using-namespace)
   fuzz::Input input(data, size);
-  Path path = default_path();
+  Attributes attributes = default_attributes();
   const auto how = input.take();
-  path.reliable = how % 4 != 0;
-  path.keeps_early = (how & 4) != 0;
-  path.mtu = 256u << (how >> 3) % 5;
-  Connection c(path);
+  attributes.reliable = how % 4 != 0;
+  attributes.keeps_early = (how & 4) != 0;
+  attributes.mtu = 256u << (how >> 3) % 5;
+  Connection c(attributes);
   c.b.slow = (how & 128) != 0 ? 0.5 : 0;
   c.to_a.arrives = [&](const wire::Packet& packet) {
     if (wire::info(packet.operation).family != wire::OperationInfo::Family::kResponse) std::abort();
-    if (!wire::length_fits(packet.operation, packet.payload_length, path.mtu)) std::abort();
+    if (!wire::length_fits(packet.operation, packet.payload_length, attributes.mtu)) std::abort();
   };
   while (!input.empty()) {
     switch (const auto what = input.take(); what % 16) {
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         break;
       default: {
         const uint32_t expected = c.b.responder.record().next_psn;
-        const wire::Packet packet = fuzz::take_packet(input, expected, path.mtu);
+        const wire::Packet packet = fuzz::take_packet(input, expected, attributes.mtu);
         const auto family = wire::info(packet.operation).family;
         if (family == wire::OperationInfo::Family::kNone ||
             family == wire::OperationInfo::Family::kResponse)

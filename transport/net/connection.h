@@ -1,5 +1,5 @@
-// What the two sides of a queue pair on a network share: the path, packets on their way out, and
-// what is counted.
+// What the two sides of a queue pair on a network share: its attributes, packets on their way
+// out, and what is counted.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace vrdma::transport::net {
 
 // The attributes of a connected queue pair that its packets depend on. Units as in
 // ibv_modify_qp(3), but the MTU is in bytes.
-struct Path {
+struct Attributes {
   bool reliable = true;  // RC; else UC
   uint32_t mtu = 1024;
   uint16_t pkey = 0xffff;

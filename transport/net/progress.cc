@@ -13,8 +13,8 @@ using Bytes = std::span<const uint8_t>;
 // Bytes that are no value of their type.
 bool is_flag(Bytes bytes, size_t at) { return bytes[at] <= 1; }
 bool is_incoming(Bytes bytes, size_t at) {
-  return bytes[at + offsetof(Incoming, opcode)] < verbs::kOpcodeCount &&
-         is_flag(bytes, at + offsetof(Incoming, solicited));
+  return bytes[at + offsetof(PeerRequest, opcode)] < verbs::kOpcodeCount &&
+         is_flag(bytes, at + offsetof(PeerRequest, solicited));
 }
 
 template <class T>

@@ -21,16 +21,16 @@ uint32_t least(uint32_t a, uint32_t b, uint32_t c) { return std::min(a, std::min
 
 }  // namespace
 
-Requester::Requester(const Path& path, Memory& memory, Counters& counters)
-    : path_(path),
+Requester::Requester(const Attributes& attributes, Memory& memory, Counters& counters)
+    : attributes_(attributes),
       memory_(memory),
       counters_(counters),
-      post_psn_(path.sq_psn & verbs::kPsnMask),
+      post_psn_(attributes.sq_psn & verbs::kPsnMask),
       oldest_(post_psn_),
       executed_(post_psn_),
       next_(post_psn_) {
-  set_window(path.window);
-  read_piece_ = std::clamp(most_window_ / 2, 1u, kReadPiece / path.mtu);
+  set_window(attributes.window);
+  read_piece_ = std::clamp(most_window_ / 2, 1u, kReadPiece / attributes.mtu);
 }
 
 void Requester::set_window(uint32_t packets) {
@@ -81,7 +81,7 @@ void Requester::post(const Request& request) {
   message.request = request;
   message.number = next_number_++;
   message.psn = post_psn_;
-  message.count = packets_of(request.length, path_.mtu);
+  message.count = packets_of(request.length, attributes_.mtu);
   post_psn_ = message.end();
   if (!restored_end_) return;
   // What a requester before us had sent of it.
@@ -166,7 +166,7 @@ bool Requester::send_again(Burst* burst, base::TimePoint now) {
 }
 
 bool Requester::may_begin(const Message& message) const {
-  if (message.has_answer() && answering_.size() >= std::max<size_t>(path_.max_rd_atomic, 1))
+  if (message.has_answer() && answering_.size() >= std::max<size_t>(attributes_.max_rd_atomic, 1))
     return false;
   if (!message.request.fence || next_ != message.psn) return true;
   for (size_t i = 0; i < begin_; ++i)
@@ -180,7 +180,7 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
   if (message.failure != WcStatus::kSuccess || !may_begin(message)) return false;
   const uint32_t waiting = unanswered();
   uint32_t room = kSpan;
-  if (path_.reliable) {
+  if (attributes_.reliable) {
     if (waiting >= window_) return false;
     room = window_ - waiting;
   }
@@ -198,8 +198,8 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
   for (uint32_t i = 0; i < burst->count; ++i) {
     wire::Packet& packet = burst->packets[i];
     const bool last = i + 1 == burst->count;
-    const bool full = last && path_.reliable && unanswered() >= window_;
-    if (!path_.reliable) {
+    const bool full = last && attributes_.reliable && unanswered() >= window_;
+    if (!attributes_.reliable) {
       packet.ack_request = false;
       continue;
     }
@@ -211,7 +211,7 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
     unasked_ = 0;
     round_trip_.sent(packet.psn, now);
   }
-  if (!path_.reliable) {
+  if (!attributes_.reliable) {
     oldest_ = executed_ = next_;
     settle();
   }
@@ -239,26 +239,26 @@ uint32_t Requester::fill(Burst* burst, Message& message, uint32_t psn, uint32_t 
     fill_question(burst, message, psn, count);
     return count;
   }
-  uint32_t count = least(std::min(most, Burst::kMost), left, kSlice / path_.mtu);
-  const uint64_t offset = uint64_t{index} * path_.mtu;
+  uint32_t count = least(std::min(most, Burst::kMost), left, kSlice / attributes_.mtu);
+  const uint64_t offset = uint64_t{index} * attributes_.mtu;
   const uint64_t rest = message.request.length - offset;
-  const uint64_t wanted = std::min<uint64_t>(uint64_t{count} * path_.mtu, rest);
+  const uint64_t wanted = std::min<uint64_t>(uint64_t{count} * attributes_.mtu, rest);
   if (wanted > 0) {
     if (!bring(message, offset, static_cast<uint32_t>(wanted))) return 0;
     const uint64_t there = slice_.offset + slice_.length - offset;
-    count = std::min(count, packets_of(there, path_.mtu));
+    count = std::min(count, packets_of(there, attributes_.mtu));
     burst->bytes = slice_.bytes;
   }
   for (uint32_t i = 0; i < count; ++i) {
     wire::Packet& packet = burst->add();
     fill_data(&packet, message, index + i);
     packet.psn = psn_add(psn, i);
-    const uint64_t at = offset + uint64_t{i} * path_.mtu;
+    const uint64_t at = offset + uint64_t{i} * attributes_.mtu;
     packet.payload_length =
-        static_cast<uint32_t>(std::min<uint64_t>(path_.mtu, message.request.length - at));
+        static_cast<uint32_t>(std::min<uint64_t>(attributes_.mtu, message.request.length - at));
     if (packet.payload_length > 0) packet.payload = slice_.bytes->data() + (at - slice_.offset);
   }
-  const uint64_t end = offset + uint64_t{count} * path_.mtu;
+  const uint64_t end = offset + uint64_t{count} * attributes_.mtu;
   if (slice_.state == Slice::State::kReady && end >= slice_.offset + slice_.length) slice_ = {};
   return count;
 }
@@ -268,8 +268,8 @@ void Requester::fill_question(Burst* burst, const Message& message, uint32_t psn
                               uint32_t count) const {
   const Request& request = message.request;
   wire::Packet& packet = burst->add();
-  packet.pkey = path_.pkey;
-  packet.dest_qpn = path_.dest_qpn;
+  packet.pkey = attributes_.pkey;
+  packet.dest_qpn = attributes_.dest_qpn;
   packet.psn = psn;
   packet.rkey = request.rkey;
   packet.va = request.remote_addr;
@@ -281,19 +281,19 @@ void Requester::fill_question(Burst* burst, const Message& message, uint32_t psn
     packet.compare = swaps ? request.compare_add : 0;
     return;
   }
-  const uint64_t offset = uint64_t{(psn - message.psn) & verbs::kPsnMask} * path_.mtu;
+  const uint64_t offset = uint64_t{(psn - message.psn) & verbs::kPsnMask} * attributes_.mtu;
   packet.operation = Operation::kReadRequest;
   packet.va += offset;
   packet.dma_length = static_cast<uint32_t>(
-      std::min<uint64_t>(uint64_t{count} * path_.mtu, request.length - offset));
+      std::min<uint64_t>(uint64_t{count} * attributes_.mtu, request.length - offset));
 }
 
 void Requester::fill_data(wire::Packet* packet, const Message& message, uint32_t index) const {
   const Request& request = message.request;
   const bool first = index == 0, last = index + 1 == message.count;
-  packet->service = path_.reliable ? wire::Service::kRc : wire::Service::kUc;
-  packet->pkey = path_.pkey;
-  packet->dest_qpn = path_.dest_qpn;
+  packet->service = attributes_.reliable ? wire::Service::kRc : wire::Service::kUc;
+  packet->pkey = attributes_.pkey;
+  packet->dest_qpn = attributes_.dest_qpn;
   packet->imm = request.imm;
   packet->solicited = last && request.solicited && verbs::consumes_receive(request.opcode);
   if (first) {
@@ -367,7 +367,8 @@ void Requester::gathered(const rdma::Buffer& bytes) {
 void Requester::scattered(uint32_t number, uint64_t offset, bool ok) {
   for (Message& message : messages_) {
     if (message.number != number) continue;
-    std::erase(message.storing, psn_add(message.psn, static_cast<uint32_t>(offset / path_.mtu)));
+    std::erase(message.storing,
+               psn_add(message.psn, static_cast<uint32_t>(offset / attributes_.mtu)));
     if (!ok) message.failure = WcStatus::kLocalProtectionError;
     forget_answers();
     return settle();

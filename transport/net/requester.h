@@ -97,7 +97,9 @@ class Requester {
   static constexpr uint32_t kGoBackAfter = 64;    // packets
   static constexpr size_t kMostRequests = 128;    // in hand
 
-  Requester(const Path& path, Memory& memory, Counters& counters);
+  // What it refers to outlives it. Changes of the times, the retries and max_rd_atomic have effect
+  // at once.
+  Requester(const Attributes& attributes, Memory& memory, Counters& counters);
 
   // Whether another request should be posted: all earlier ones have been sent, and there is room.
   [[nodiscard]] bool wants_request() const;
@@ -211,7 +213,7 @@ class Requester {
   void shrink_window();
   void grow_window(uint32_t answered);
 
-  Path path_;
+  const Attributes& attributes_;
   Memory& memory_;
   Counters& counters_;
   rdma::Sender::Losses losses_;

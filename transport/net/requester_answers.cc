@@ -122,7 +122,7 @@ bool Requester::advance(uint32_t psn, base::TimePoint now) {
 }
 
 void Requester::receive(const wire::Packet& packet, base::TimePoint now) {
-  if (failed_ || !path_.reliable) return;
+  if (failed_ || !attributes_.reliable) return;
   if (packet.operation != Operation::kAcknowledge) return on_answer(packet, now);
   const uint32_t psn = packet.psn;
   switch (wire::ack_kind(packet.syndrome)) {
@@ -165,7 +165,7 @@ void Requester::on_rnr_nak(uint32_t psn, uint8_t timer, base::TimePoint now) {
   ++losses_.rnr_nak_retry_err;
   if (!advance(psn, now)) lost_answer(now);
   if (failed_ || !in_flight(psn)) return;
-  if (path_.rnr_retry != kRnrForever && rnr_retries_ >= path_.rnr_retry)
+  if (attributes_.rnr_retry != kRnrForever && rnr_retries_ >= attributes_.rnr_retry)
     return fail(WcStatus::kRnrRetryExceeded);
   ++rnr_retries_;
   rnr_psn_ = psn;
@@ -206,8 +206,8 @@ void Requester::on_answer(const wire::Packet& packet, base::TimePoint now) {
   const uint8_t* bytes = packet.payload;
   bool fits = is_read_response(packet.operation);
   if (opcode == Opcode::kRdmaRead) {
-    offset = uint64_t{(psn - message->psn) & verbs::kPsnMask} * path_.mtu;
-    length = std::min<uint64_t>(path_.mtu, message->request.length - offset);
+    offset = uint64_t{(psn - message->psn) & verbs::kPsnMask} * attributes_.mtu;
+    length = std::min<uint64_t>(attributes_.mtu, message->request.length - offset);
   } else if (verbs::is_atomic(opcode)) {
     fits = packet.operation == Operation::kAtomicAcknowledge;
     std::memcpy(word, &packet.original, sizeof word);
@@ -355,16 +355,16 @@ base::TimePoint Requester::silent_at() const {
 }
 
 std::optional<base::TimePoint> Requester::deadline() const {
-  if (failed_ || !path_.reliable || unanswered() == 0) return std::nullopt;
+  if (failed_ || !attributes_.reliable || unanswered() == 0) return std::nullopt;
   if (rnr_until_) return rnr_until_;
   base::TimePoint at = silent_at();
-  if (const uint64_t timeout = wire::ack_timeout_ns(path_.timeout); timeout != 0)
+  if (const uint64_t timeout = wire::ack_timeout_ns(attributes_.timeout); timeout != 0)
     at = std::min(at, progress_at_ + timeout_of(timeout));
   return at;
 }
 
 void Requester::tick(base::TimePoint now) {
-  if (failed_ || !path_.reliable || unanswered() == 0) return;
+  if (failed_ || !attributes_.reliable || unanswered() == 0) return;
   if (rnr_until_) {
     if (now < *rnr_until_) return;
     rnr_until_.reset();
@@ -372,7 +372,7 @@ void Requester::tick(base::TimePoint now) {
     recover(rnr_psn_, Cause::kNoReceive);
     return;
   }
-  const uint64_t timeout = wire::ack_timeout_ns(path_.timeout);
+  const uint64_t timeout = wire::ack_timeout_ns(attributes_.timeout);
   if (timeout != 0 && now >= progress_at_ + timeout_of(timeout)) {
     if (!again_.empty() && again_at_ < progress_at_) {  // the last retry has not left yet
       progress_at_ = now;
@@ -380,7 +380,7 @@ void Requester::tick(base::TimePoint now) {
     }
     ++counters_.local_ack_timeout_err;
     ++losses_.local_ack_timeout_err;
-    if (retries_ >= path_.retry_cnt) return fail(WcStatus::kRetryExceeded);
+    if (retries_ >= attributes_.retry_cnt) return fail(WcStatus::kRetryExceeded);
     ++retries_;
     progress_at_ = sent_at_ = now;
     probes_ = 0;

@@ -52,11 +52,11 @@ uint8_t syndrome_of(Verdict verdict) {
 
 }  // namespace
 
-Responder::Responder(const Path& path, Target& target, Counters& counters)
-    : path_(path), target_(target), counters_(counters), expected_(path.rq_psn & verbs::kPsnMask) {
-  path_.max_dest_rd_atomic =
-      static_cast<uint8_t>(std::min<uint32_t>(path.max_dest_rd_atomic, kMostResources));
-}
+Responder::Responder(const Attributes& attributes, Target& target, Counters& counters)
+    : attributes_(attributes),
+      target_(target),
+      counters_(counters),
+      expected_(attributes.rq_psn & verbs::kPsnMask) {}
 
 Responder::Record Responder::record() const {
   Record record;
@@ -92,13 +92,13 @@ void Responder::restore(const Record& record, std::span<const Resource> resource
   offset_ = record.offset;
   first_resource_ = record.first_resource;
   resources_.assign(resources.begin(), resources.end());
-  if (path_.reliable && begun) nak_ = {expected_, wire::kNakSequence};
+  if (attributes_.reliable && begun) nak_ = {expected_, wire::kNakSequence};
 }
 
 // --- receiving ---
 
 void Responder::receive(const wire::Packet& packet) {
-  if (!path_.reliable) return receive_unreliable(packet);
+  if (!attributes_.reliable) return receive_unreliable(packet);
   if (over_) {
     // Also to a packet that was executed: a requester without an answer repeats its oldest one.
     if (repeated_++ < kMostRepeated) nak_ = over_;
@@ -114,7 +114,7 @@ void Responder::receive(const wire::Packet& packet) {
     return drain();
   }
   if (ahead > 0) ++counters_.out_of_sequence;
-  if (path_.keeps_early || busy_) hold(packet, static_cast<uint32_t>(ahead));
+  if (attributes_.keeps_early || busy_) hold(packet, static_cast<uint32_t>(ahead));
   if (is_stuck() || said_gap_) return;
   said_gap_ = true;
   nak_ = {expected_, wire::kNakSequence};
@@ -146,7 +146,7 @@ void Responder::receive_unreliable(const wire::Packet& packet) {
 
 void Responder::hold(const wire::Packet& packet, uint32_t ahead) {
   if (ahead >= kMostHeld || held_.size() >= kMostHeld || held_.contains(turn_ + ahead) ||
-      packet.payload_length > path_.mtu)
+      packet.payload_length > attributes_.mtu)
     return;
   Held held{packet, nullptr};
   if (packet.payload_length > 0) {
@@ -181,7 +181,7 @@ void Responder::drain() {
 
 // False: the peer must send what is missing.
 bool Responder::drain_gap() {
-  if (path_.reliable) {
+  if (attributes_.reliable) {
     if (!said_gap_) nak_ = {expected_, wire::kNakSequence};
     said_gap_ = true;
     return false;
@@ -229,17 +229,18 @@ void Responder::repeat(const wire::Packet& packet) {
 
 void Responder::answer_again(const Resource& resource, const wire::Packet& packet) {
   if (opcode_of(packet) != resource.request.opcode || packet.rkey != resource.request.rkey) return;
-  if (answers_.size() > 2u * path_.max_dest_rd_atomic) return;
+  if (answers_.size() > 2u * most_resources()) return;
   Answer answer{resource.request, packet.psn, 1, 0, resource.original, true};
   if (resource.request.opcode == Opcode::kRdmaRead) {
     // A part of what was asked for before.
-    const uint64_t skipped = uint64_t{(packet.psn - resource.psn) & verbs::kPsnMask} * path_.mtu;
+    const uint64_t skipped =
+        uint64_t{(packet.psn - resource.psn) & verbs::kPsnMask} * attributes_.mtu;
     if (packet.va != resource.request.remote_addr + skipped ||
         packet.dma_length > resource.request.length - skipped)
       return;
     answer.request.remote_addr = packet.va;
     answer.request.length = packet.dma_length;
-    answer.count = packets_of(packet.dma_length, path_.mtu);
+    answer.count = packets_of(packet.dma_length, attributes_.mtu);
   }
   for (const Answer& each : answers_)
     if (each.psn == answer.psn && each.count == answer.count && each.sent == 0) return;
@@ -258,7 +259,7 @@ void Responder::execute(std::span<const wire::Packet* const> packets) {
   const wire::Packet& first = *packets.front();
   const Family family = wire::info(first.operation).family;
   step_ = {family, 1, 0, true, first.ack_request};
-  if (!path_.reliable && wire::info(first.operation).begins) drop_message();
+  if (!attributes_.reliable && wire::info(first.operation).begins) drop_message();
   if (!is_in_order(first)) return refuse_unasked();
   switch (family) {
     case Family::kSend:
@@ -277,7 +278,7 @@ void Responder::execute_data(std::span<const wire::Packet* const> packets) {
   const wire::Packet& first = *packets.front();
   const bool begins = wire::info(first.operation).begins;
   const bool writes = step_.family == Family::kWrite;
-  Incoming message = message_;
+  PeerRequest message = message_;
   uint64_t offset = offset_;
   if (begins) {
     message = {};
@@ -291,7 +292,7 @@ void Responder::execute_data(std::span<const wire::Packet* const> packets) {
   std::array<Bytes, kMostParts> parts;
   step_.psns = 0;
   step_.ends = step_.ack_request = false;
-  Incoming whole = message;
+  PeerRequest whole = message;
   for (const wire::Packet* packet : packets) {
     const wire::OperationInfo& about = wire::info(packet->operation);
     if (step_.psns > 0 && (step_.ends || about.begins || about.family != step_.family)) break;
@@ -299,7 +300,8 @@ void Responder::execute_data(std::span<const wire::Packet* const> packets) {
     const bool in_bounds = writes ? (about.ends ? end == message.length : end < message.length)
                            : about.ends ? end <= verbs::kMaxMessage
                                         : end < verbs::kMaxMessage;
-    if (!wire::length_fits(packet->operation, packet->payload_length, path_.mtu) || !in_bounds) {
+    if (!wire::length_fits(packet->operation, packet->payload_length, attributes_.mtu) ||
+        !in_bounds) {
       if (step_.psns > 0) break;
       step_.psns = 1;
       return refuse_unasked();
@@ -331,8 +333,8 @@ void Responder::placed(Verdict verdict, uint64_t original) {
 // Whether one more READ or atomic can be remembered. Those that are answered may be forgotten: the
 // peer does not have more on its way than it was told (IBTA 9.7.7.1.4).
 bool Responder::has_room() {
-  if (path_.max_dest_rd_atomic == 0) return false;
-  while (resources_.size() >= path_.max_dest_rd_atomic) {
+  if (most_resources() == 0) return false;
+  while (resources_.size() >= most_resources()) {
     const Resource& oldest = resources_.front();
     for (const Answer& answer : answers_)
       if (!answer.again && ((answer.psn - oldest.psn) & verbs::kPsnMask) < oldest.count)
@@ -344,21 +346,22 @@ bool Responder::has_room() {
 }
 
 void Responder::execute_read(const wire::Packet& packet) {
-  Incoming read;
+  PeerRequest read;
   read.opcode = Opcode::kRdmaRead;
   read.remote_addr = packet.va;
   read.rkey = packet.rkey;
   read.length = packet.dma_length;
-  if (!path_.reliable || read.length > verbs::kMaxMessage || !has_room()) return refuse_unasked();
+  if (!attributes_.reliable || read.length > verbs::kMaxMessage || !has_room())
+    return refuse_unasked();
   message_ = read;
-  step_.psns = packets_of(read.length, path_.mtu);
+  step_.psns = packets_of(read.length, attributes_.mtu);
   step_.ack_request = false;
   const Verdict verdict = target_.check(read);
   finish(verdict, 0);
 }
 
 void Responder::execute_atomic(const wire::Packet& packet) {
-  Incoming atomic;
+  PeerRequest atomic;
   atomic.opcode = opcode_of(packet);
   atomic.remote_addr = packet.va;
   atomic.rkey = packet.rkey;
@@ -366,8 +369,8 @@ void Responder::execute_atomic(const wire::Packet& packet) {
   const bool swaps = atomic.opcode == Opcode::kCompareSwap;
   atomic.compare_add = swaps ? packet.compare : packet.swap_add;
   atomic.swap = packet.swap_add;
-  if (!path_.reliable || !has_room() ||
-      !wire::length_fits(packet.operation, packet.payload_length, path_.mtu) ||
+  if (!attributes_.reliable || !has_room() ||
+      !wire::length_fits(packet.operation, packet.payload_length, attributes_.mtu) ||
       (atomic.opcode == Opcode::kAtomicWrite && packet.dma_length != sizeof(uint64_t)))
     return refuse_unasked();
   message_ = atomic;
@@ -395,17 +398,17 @@ void Responder::finish(Verdict verdict, uint64_t original) {
       return;
     case Verdict::kBusy:
       ++counters_.dropped_no_memory;
-      if (!path_.reliable) break;
+      if (!attributes_.reliable) break;
       return;
     case Verdict::kNoReceive:
       ++counters_.out_of_buffer;
-      if (!path_.reliable) break;
+      if (!attributes_.reliable) break;
       lacks_receive_ = true;
       if (std::exchange(lacking_, expected_) == expected_ && !asked_) return;
-      nak_ = {expected_, static_cast<uint8_t>(wire::kRnrNak | (path_.min_rnr_timer & 31))};
+      nak_ = {expected_, static_cast<uint8_t>(wire::kRnrNak | (attributes_.min_rnr_timer & 31))};
       return;
     default:
-      if (!path_.reliable) break;
+      if (!attributes_.reliable) break;
       return refuse(syndrome_of(verdict));
   }
   const uint32_t psn = expected_;
@@ -459,7 +462,7 @@ void Responder::refuse(uint8_t syndrome) {
 
 void Responder::refuse_unasked() {
   finish(Verdict::kInvalidRequest, 0);
-  if (path_.reliable) target_.broken();
+  if (attributes_.reliable) target_.broken();
 }
 
 // --- answering ---
@@ -467,8 +470,8 @@ void Responder::refuse_unasked() {
 void Responder::fill(wire::Packet* packet, Operation operation, uint32_t psn,
                      uint8_t syndrome) const {
   packet->operation = operation;
-  packet->pkey = path_.pkey;
-  packet->dest_qpn = path_.dest_qpn;
+  packet->pkey = attributes_.pkey;
+  packet->dest_qpn = attributes_.dest_qpn;
   packet->psn = psn;
   packet->syndrome = syndrome;
   packet->msn = msn_;
@@ -495,7 +498,7 @@ bool Responder::next(Burst* burst) {
 
 bool Responder::next_answer(Burst* burst) {
   Answer& answer = answers_.front();
-  const Incoming& request = answer.request;
+  const PeerRequest& request = answer.request;
   if (verbs::is_atomic(request.opcode)) {
     wire::Packet& packet = burst->add();
     fill(&packet, Operation::kAtomicAcknowledge, answer.psn, wire::kAckWithoutCredits);
@@ -504,11 +507,12 @@ bool Responder::next_answer(Burst* burst) {
     return true;
   }
   const bool reads = request.opcode == Opcode::kRdmaRead;
-  const uint64_t offset = uint64_t{answer.sent} * path_.mtu;
+  const uint64_t offset = uint64_t{answer.sent} * attributes_.mtu;
   const uint32_t count =
-      std::min(answer.count - answer.sent, std::min(Burst::kMost, kSlice / path_.mtu));
+      std::min(answer.count - answer.sent, std::min(Burst::kMost, kSlice / attributes_.mtu));
   const uint64_t rest = reads ? request.length - offset : 0;
-  const auto length = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{count} * path_.mtu, rest));
+  const auto length =
+      static_cast<uint32_t>(std::min<uint64_t>(uint64_t{count} * attributes_.mtu, rest));
   if (length > 0) {
     const uint32_t psn = psn_add(answer.psn, answer.sent);
     if (bringing_ == Bringing::kAsked) return false;
@@ -543,8 +547,8 @@ bool Responder::next_answer(Burst* burst) {
                        : Operation::kReadResponseMiddle,
          psn_add(answer.psn, index), wire::kAckWithoutCredits);
     if (length == 0) continue;
-    packet.payload_length = std::min(path_.mtu, length - i * path_.mtu);
-    packet.payload = burst->bytes->data() + size_t{i} * path_.mtu;
+    packet.payload_length = std::min(attributes_.mtu, length - i * attributes_.mtu);
+    packet.payload = burst->bytes->data() + size_t{i} * attributes_.mtu;
   }
   answer.sent += count;
   if (answer.sent == answer.count) answers_.pop_front();

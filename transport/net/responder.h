@@ -30,6 +30,7 @@
 // Source: IBTA 9.7.3, 9.7.4, 9.7.5, 9.7.7, 9.9.3.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -42,7 +43,7 @@
 namespace vrdma::transport::net {
 
 // What the peer asks for.
-struct Incoming {
+struct PeerRequest {
   verbs::Opcode opcode{};
   uint64_t length = 0;  // of a SEND: as far as it has come
   uint64_t remote_addr = 0;
@@ -50,7 +51,7 @@ struct Incoming {
   uint32_t rkey = 0;
   uint32_t imm = 0;  // as in ipc::SendWqe
   bool solicited = false;
-  bool operator==(const Incoming&) const = default;
+  bool operator==(const PeerRequest&) const = default;
 };
 
 enum class Verdict : uint8_t {
@@ -73,15 +74,15 @@ class Responder {
     virtual ~Target() = default;
     // Stores the bytes of `parts` from `offset` of the message on. `last`: then the message is
     // complete, and with it its receive. kPending: placed() follows, `parts` were copied.
-    virtual Verdict place(const Incoming& message, uint64_t offset, std::span<const Bytes> parts,
+    virtual Verdict place(const PeerRequest& message, uint64_t offset, std::span<const Bytes> parts,
                           bool last) = 0;
     // Changes the operand of an atomic. kPending: placed() follows.
-    virtual Verdict change(const Incoming& atomic, uint64_t* original) = 0;
+    virtual Verdict change(const PeerRequest& atomic, uint64_t* original) = 0;
     // Whether a READ may be answered.
-    virtual Verdict check(const Incoming& read) = 0;
+    virtual Verdict check(const PeerRequest& read) = 0;
     // Brings bytes that answer a READ. kPending: brought() follows. kBusy: next() must be called
     // again when there may be a buffer.
-    virtual Verdict bring(const Incoming& read, uint64_t offset, uint32_t length,
+    virtual Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length,
                           rdma::Buffer* bytes) = 0;
     // The message that was begun will not be finished.
     virtual void forget() = 0;
@@ -95,7 +96,9 @@ class Responder {
   static constexpr uint32_t kMostHeld = kSpan / 2;
   static constexpr uint32_t kMostResources = 128;
 
-  Responder(const Path& path, Target& target, Counters& counters);
+  // What it refers to outlives it. Changes of min_rnr_timer and max_dest_rd_atomic have effect at
+  // once.
+  Responder(const Attributes& attributes, Target& target, Counters& counters);
 
   // A request, of the right service.
   void receive(const wire::Packet& packet);
@@ -118,14 +121,14 @@ class Responder {
   [[nodiscard]] bool is_over() const { return over_.has_value(); }
 
   struct Resource {  // a READ or an atomic that was executed
-    Incoming request;
+    PeerRequest request;
     uint32_t psn = 0, count = 0;
     uint64_t original = 0;
   };
   struct Record {
     uint32_t next_psn = 0, msn = 0;
-    bool open = false;  // a message has begun and not ended
-    Incoming message;   // the last one
+    bool open = false;    // a message has begun and not ended
+    PeerRequest message;  // the last one
     uint64_t offset = 0;
     // The number of the oldest resource that it remembers, counted from 0, and how many there are.
     uint32_t first_resource = 0, resources = 0;
@@ -150,7 +153,7 @@ class Responder {
     rdma::Buffer payload;
   };
   struct Answer {
-    Incoming request;  // of a READ: its rest
+    PeerRequest request;  // of a READ: its rest
     uint32_t psn = 0, count = 0;
     uint32_t sent = 0;  // packets
     uint64_t original = 0;
@@ -187,9 +190,13 @@ class Responder {
   void drop_message();
   [[nodiscard]] bool next_answer(Burst* burst);
   void fill(wire::Packet* packet, wire::Operation operation, uint32_t psn, uint8_t syndrome) const;
+  // What it remembers of READs and atomics at most.
+  [[nodiscard]] uint32_t most_resources() const {
+    return std::min<uint32_t>(attributes_.max_dest_rd_atomic, kMostResources);
+  }
   [[nodiscard]] bool is_stuck() const { return busy_ || lacks_receive_; }
 
-  Path path_;
+  const Attributes& attributes_;
   Target& target_;
   Counters& counters_;
 
@@ -197,7 +204,7 @@ class Responder {
   uint64_t turn_ = 0;  // of the expected packet, counted without wrapping
   uint32_t msn_ = 0;
   bool open_ = false;
-  Incoming message_;
+  PeerRequest message_;
   uint64_t offset_ = 0;
   Step step_;
   bool busy_ = false;              // with step_

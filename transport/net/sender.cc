@@ -23,9 +23,10 @@ NetSender::NetSender(rdma::Qp& qp, Lane& lane, std::unique_ptr<Port> port, Count
       counters_(counters),
       options_(options),
       port_(std::move(port)),
-      responder_(path(options), *this, counters),
-      share_(port_->shared_window(), [this] { resume(); }) {
+      attributes_(attributes()),
+      responder_(attributes_, *this, counters) {
   set_session(qp.context->id);
+  share_.emplace(port_->shared_window(), [this] { resume(); });
 }
 
 NetSender::~NetSender() {
@@ -35,23 +36,24 @@ NetSender::~NetSender() {
   lane().runner().remove(this);
 }
 
-Path NetSender::path(const Options& options) const {
-  const verbs::QpAttributes& attributes = qp_.attributes;
-  Path path;
-  path.reliable = verbs::is_reliable(qp_.type);
-  path.mtu = mtu();
-  path.dest_qpn = qp_.link.remote ? qp_.link.remote->qpn : attributes.dest_qpn;
-  path.sq_psn = qp_.link.remote ? qp_.link.remote->sq_psn : attributes.sq_psn;
-  path.rq_psn = qp_.link.remote ? qp_.link.remote->rq_psn : attributes.rq_psn;
-  path.timeout = attributes.timeout;
-  path.retry_cnt = attributes.retry_cnt;
-  path.rnr_retry = attributes.rnr_retry;
-  path.min_rnr_timer = attributes.min_rnr_timer;
-  path.max_rd_atomic = attributes.max_rd_atomic;
-  path.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
-  path.window = options.window;
-  path.keeps_early = options.keeps_early;
-  return path;
+Attributes NetSender::attributes() const {
+  const verbs::QpAttributes& its = qp_.attributes;
+  const auto& remote = qp_.link.remote;
+  Attributes made;
+  made.reliable = verbs::is_reliable(qp_.type);
+  made.mtu = 128u << std::clamp(its.path_mtu, 1u, 5u);
+  made.dest_qpn = remote ? remote->qpn : its.dest_qpn;
+  made.sq_psn = remote ? remote->sq_psn : its.sq_psn;
+  made.rq_psn = remote ? remote->rq_psn : its.rq_psn;
+  made.timeout = its.timeout;
+  made.retry_cnt = its.retry_cnt;
+  made.rnr_retry = its.rnr_retry;
+  made.min_rnr_timer = its.min_rnr_timer;
+  made.max_rd_atomic = its.max_rd_atomic;
+  made.max_dest_rd_atomic = its.max_dest_rd_atomic;
+  made.window = options_.window;
+  made.keeps_early = options_.keeps_early;
+  return made;
 }
 
 void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint now) {
@@ -116,6 +118,13 @@ void NetSender::link_changed() {
   if (ring_.ours()) (void)ring_.let_go();  // before the program is told, so that it can flush
 }
 
+void NetSender::attributes_changed() {
+  attributes_ = attributes();
+  port_->attributes_changed();
+  share_.emplace(port_->shared_window(), [this] { resume(); });
+  resume();
+}
+
 std::optional<rdma::Sender::OnNetwork> NetSender::on_network() const {
   OnNetwork now;
   now.rate = static_cast<uint64_t>(congestion_.rate());
@@ -134,7 +143,7 @@ std::optional<rdma::Sender::OnNetwork> NetSender::on_network() const {
 bool NetSender::run(Turn& turn) {
   const bool more = send(turn);
   note_on_way();
-  share_.end_turn();
+  share_->end_turn();
   return more;
 }
 
@@ -186,7 +195,7 @@ NetSender::Next NetSender::next(Burst* burst) {
   if (std::exchange(cnp_due_, false)) {
     burst->count = 0;
     burst->bytes = nullptr;
-    burst->add() = wire::make_cnp(path(options_).dest_qpn);
+    burst->add() = wire::make_cnp(attributes_.dest_qpn);
     ++counters_.np_cnp_sent;
     return Next::kBurst;
   }
@@ -210,12 +219,12 @@ NetSender::Next NetSender::next_request(Burst* burst, base::TimePoint now, bool 
   make_requester();
   if (waiting_ && window_.empty()) return finish_waiting();
   if (!may_send) return Next::kNothing;
-  requester_->set_burst(congestion_.burst(mtu(), Burst::kMost));
+  requester_->set_burst(congestion_.burst(attributes_.mtu, Burst::kMost));
   // The pace is asked for each burst, also for one that is sent again.
   rdma::Pace* const pace = qp_.context->device->pace;
   if (pace != nullptr && (ring_.in_hand() > 0 || ring_.ours()) && !pace->admit(*this))
     return Next::kNothing;
-  if (!requester_->has_lost() && !share_.may_send()) return Next::kNothing;
+  if (!requester_->has_lost() && !share_->may_send()) return Next::kNothing;
   if (requester_->next(burst, now)) return Next::kBurst;
   if (waiting_ || !requester_->wants_request() || qp_.state() == QpState::kSqd)
     return Next::kNothing;
@@ -225,7 +234,7 @@ NetSender::Next NetSender::next_request(Burst* burst, base::TimePoint now, bool 
 void NetSender::make_requester() {
   if (requester_) return;
   Requester::Memory& memory = *this;
-  requester_.emplace(path(options_), memory, counters_);
+  requester_.emplace(attributes_, memory, counters_);
 }
 
 NetSender::Next NetSender::fetch() {

@@ -41,6 +41,8 @@ class Port {
   [[nodiscard]] virtual uint32_t send(const Burst& burst) = 0;
   // Of all that send to the same host; null: there is none.
   [[nodiscard]] virtual std::shared_ptr<SharedWindow> shared_window() { return nullptr; }
+  // The queue pair has another address vector, perhaps: packets leave as it says.
+  virtual void attributes_changed() {}
 };
 
 class NetSender final : public rdma::Sender,
@@ -50,7 +52,7 @@ class NetSender final : public rdma::Sender,
  public:
   struct Options {
     uint32_t window = 256;    // packets
-    bool keeps_early = true;  // see Path
+    bool keeps_early = true;  // see Attributes
   };
 
   // At RTR or later. `counters` are the device's.
@@ -65,6 +67,7 @@ class NetSender final : public rdma::Sender,
 
   void kick() override { resume(); }
   void link_changed() override;
+  void attributes_changed() override;
   void receive_posted() override;
   void port_changed() override { resume(); }
   void adopted() override;
@@ -99,23 +102,20 @@ class NetSender final : public rdma::Sender,
   Access scatter(uint32_t number, uint64_t offset, const uint8_t* bytes, uint32_t length) override;
   void complete(uint32_t number, verbs::WcStatus status, uint32_t byte_len) override;
   // Responder::Target.
-  Verdict place(const Incoming& message, uint64_t offset, std::span<const Responder::Bytes> parts,
-                bool last) override;
-  Verdict change(const Incoming& atomic, uint64_t* original) override;
-  Verdict check(const Incoming& read) override;
-  Verdict bring(const Incoming& read, uint64_t offset, uint32_t length,
+  Verdict place(const PeerRequest& message, uint64_t offset,
+                std::span<const Responder::Bytes> parts, bool last) override;
+  Verdict change(const PeerRequest& atomic, uint64_t* original) override;
+  Verdict check(const PeerRequest& read) override;
+  Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length,
                 rdma::Buffer* bytes) override;
   void forget() override { receiver_.abandon(); }
   void broken() override;
   rdma::Buffer hold(size_t length) override;
 
-  [[nodiscard]] Path path(const Options& options) const;
-  [[nodiscard]] uint32_t mtu() const {  // bytes
-    return 128u << std::clamp(qp_.attributes.path_mtu, 1u, 5u);
-  }
+  [[nodiscard]] Attributes attributes() const;
   bool send(Turn& turn);
   void note_on_way() {
-    if (requester_) share_.set(uint64_t{requester_->on_way()} * mtu());
+    if (requester_) share_->set(uint64_t{requester_->on_way()} * attributes_.mtu);
   }
   void note_mark(const wire::Packet& packet, base::TimePoint now);
   Next next(Burst* burst);
@@ -129,8 +129,8 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] InHand* find(uint32_t number);
   void watch(base::TimePoint now);
 
-  [[nodiscard]] static rdma::WorkRequest request_of(const Incoming& message);
-  [[nodiscard]] rdma::Outcome prepare(const Incoming& message, rdma::WorkRequest* request,
+  [[nodiscard]] static rdma::WorkRequest request_of(const PeerRequest& message);
+  [[nodiscard]] rdma::Outcome prepare(const PeerRequest& message, rdma::WorkRequest* request,
                                       rdma::Plan* plan);
   void count_answer(uint64_t length);
   // What the peer learns of an outcome; one that ends the connection does it here.
@@ -169,8 +169,8 @@ class NetSender final : public rdma::Sender,
   void put_received(const ReceivedNote& note);
   void adopt_received();
   void adopt_sent();
-  void take(const StepNote& step, const Incoming& message);
-  void take_word(const StepNote& step, const Incoming& message);
+  void take(const StepNote& step, const PeerRequest& message);
+  void take_word(const StepNote& step, const PeerRequest& message);
   // byte_len of one that succeeded.
   [[nodiscard]] static uint32_t answer_bytes(const rdma::WorkRequest& request);
   void wait_for_receive();
@@ -192,8 +192,9 @@ class NetSender final : public rdma::Sender,
   bool after_takeover_ = false;  // the ring's mark may tell of a dead worker
   bool redoing_ = false;         // the step of a dead worker
   bool changing_ = false;        // a job stores the word
-  Options options_;
+  const Options options_;
   std::unique_ptr<Port> port_;
+  Attributes attributes_;               // as the program has set them
   std::optional<Requester> requester_;  // from RTS on
   Receiver receiver_;
   Responder responder_;
@@ -205,8 +206,8 @@ class NetSender final : public rdma::Sender,
   std::optional<rdma::WorkRequest> waiting_;
   verbs::WcStatus waiting_status_{};
   KeyChange key_change_;
-  std::unique_ptr<Burst> refused_;  // by the port
-  SharedWindow::Member share_;
+  std::unique_ptr<Burst> refused_;             // by the port
+  std::optional<SharedWindow::Member> share_;  // always there
   Congestion congestion_;
   bool answered_ = false;     // the last burst was of the responder
   bool paced_ = false;        // it allowed nothing when last asked

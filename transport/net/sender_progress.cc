@@ -110,7 +110,7 @@ void NetSender::adopt_received() {
     take(step, note.record.message);
 }
 
-void NetSender::take(const StepNote& step, const Incoming& message) {
+void NetSender::take(const StepNote& step, const PeerRequest& message) {
   if (step.kind == StepNote::Kind::kWord) return take_word(step, message);
   if (step.kind != StepNote::Kind::kReceive || step.entry != qp_.completed_receives()) return;
   const auto opcode = static_cast<Opcode>(step.completion.opcode);
@@ -123,7 +123,7 @@ void NetSender::take(const StepNote& step, const Incoming& message) {
 
 // If the word is neither what it was nor what it was to become, others have changed it since: what
 // the dead worker did not do at once it did not do at all, and it had nanoseconds for that.
-void NetSender::take_word(const StepNote& step, const Incoming& message) {
+void NetSender::take_word(const StepNote& step, const PeerRequest& message) {
   in_step_ = true;
   WorkRequest request;
   Plan plan;

@@ -12,7 +12,7 @@ using rdma::Plan;
 using rdma::WorkRequest;
 using verbs::Opcode;
 
-WorkRequest NetSender::request_of(const Incoming& message) {
+WorkRequest NetSender::request_of(const PeerRequest& message) {
   WorkRequest request;
   request.wqe = {};
   request.wqe.opcode = static_cast<uint8_t>(message.opcode);
@@ -25,7 +25,7 @@ WorkRequest NetSender::request_of(const Incoming& message) {
   return request;
 }
 
-Outcome NetSender::prepare(const Incoming& message, WorkRequest* request, Plan* plan) {
+Outcome NetSender::prepare(const PeerRequest& message, WorkRequest* request, Plan* plan) {
   *request = request_of(message);
   plan->opcode = message.opcode;
   plan->length = message.length;
@@ -97,7 +97,7 @@ void NetSender::broken() {
   qp_.fail();
 }
 
-Verdict NetSender::place(const Incoming& message, uint64_t offset,
+Verdict NetSender::place(const PeerRequest& message, uint64_t offset,
                          std::span<const Responder::Bytes> parts, bool last) {
   WorkRequest request;
   Plan plan;
@@ -182,7 +182,7 @@ Verdict NetSender::placed_all(const WorkRequest& request, const Plan& plan, bool
   return Verdict::kDone;
 }
 
-Verdict NetSender::change(const Incoming& atomic, uint64_t* original) {
+Verdict NetSender::change(const PeerRequest& atomic, uint64_t* original) {
   WorkRequest request;
   Plan plan;
   const Outcome outcome = prepare(atomic, &request, &plan);
@@ -339,7 +339,7 @@ void NetSender::count_answer(uint64_t length) {
   port.send(length);
 }
 
-Verdict NetSender::check(const Incoming& read) {
+Verdict NetSender::check(const PeerRequest& read) {
   WorkRequest request;
   Plan plan;
   const Outcome outcome = prepare(read, &request, &plan);
@@ -347,7 +347,7 @@ Verdict NetSender::check(const Incoming& read) {
   return verdict_of(outcome, request, plan);
 }
 
-Verdict NetSender::bring(const Incoming& read, uint64_t offset, uint32_t length,
+Verdict NetSender::bring(const PeerRequest& read, uint64_t offset, uint32_t length,
                          rdma::Buffer* bytes) {
   WorkRequest request;
   Plan plan;

@@ -18,26 +18,16 @@ constexpr uint8_t kCnpTrafficClass = 48 << 2 | kEct0;
 }  // namespace
 
 // From a queue pair to its peer.
-class Network::Path final : public net::Port {
+class Network::PeerPort final : public net::Port {
  public:
-  Path(Network& network, const rdma::Qp& qp)
-      : network_(network),
-        qpn_(qp.qpn),
-        endpoint_(network.endpoint(qp.sgid)),
-        window_(network.window(qp.dgid())) {
-    way_.source = qp.sgid;
-    way_.destination = qp.dgid();
-    way_.traffic_class = (qp.attributes.av.traffic_class & wire::kDscp) | kEct0;
-    way_.hop_limit = qp.attributes.av.hop_limit;
-    way_.flow_label = qp.attributes.av.flow_label;
-    flow_ = wire::source_port(way_.flow_label, qp.qpn,
-                              qp.link.remote ? qp.link.remote->qpn : qp.attributes.dest_qpn);
-    network_.paths_[qpn_] = this;
+  PeerPort(Network& network, const rdma::Qp& qp) : network_(network), qp_(qp) {
+    attributes_changed();
+    network_.ports_[qp_.qpn] = this;
   }
-  ~Path() override {
+  ~PeerPort() override {
     endpoint_->leave(sender_);
-    const auto it = network_.paths_.find(qpn_);
-    if (it != network_.paths_.end() && it->second == this) network_.paths_.erase(it);
+    const auto it = network_.ports_.find(qp_.qpn);
+    if (it != network_.ports_.end() && it->second == this) network_.ports_.erase(it);
   }
   void set_sender(net::NetSender* sender) { sender_ = sender; }
   [[nodiscard]] const verbs::Gid& peer() const { return way_.destination; }
@@ -49,7 +39,23 @@ class Network::Path final : public net::Port {
     way.traffic_class = kCnpTrafficClass;
     return endpoint_->send(burst, way, flow_, sender_);
   }
-  std::shared_ptr<net::SharedWindow> shared_window() override { return window_; }
+  std::shared_ptr<net::SharedWindow> shared_window() override {
+    return network_.window(way_.destination);
+  }
+  void attributes_changed() override {
+    if (endpoint_ == nullptr || way_.source != qp_.sgid) {
+      if (endpoint_ != nullptr) endpoint_->leave(sender_);
+      endpoint_ = network_.endpoint(qp_.sgid);
+    }
+    const auto& vector = qp_.attributes.av;
+    way_.source = qp_.sgid;
+    way_.destination = qp_.dgid();
+    way_.traffic_class = (vector.traffic_class & wire::kDscp) | kEct0;
+    way_.hop_limit = vector.hop_limit;
+    way_.flow_label = vector.flow_label;
+    flow_ = wire::source_port(way_.flow_label, qp_.qpn,
+                              qp_.link.remote ? qp_.link.remote->qpn : qp_.attributes.dest_qpn);
+  }
   // False: it is from another host than the peer, or to another address.
   [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header,
                              base::TimePoint now) {
@@ -65,9 +71,8 @@ class Network::Path final : public net::Port {
 
  private:
   Network& network_;
-  const uint32_t qpn_;
-  const std::shared_ptr<Endpoint> endpoint_;
-  const std::shared_ptr<net::SharedWindow> window_;
+  const rdma::Qp& qp_;
+  std::shared_ptr<Endpoint> endpoint_;
   NetworkHeader way_;
   uint16_t flow_ = 0;
   Numbering numbering_;  // of the peer
@@ -77,9 +82,9 @@ class Network::Path final : public net::Port {
 Network::~Network() = default;
 
 std::unique_ptr<rdma::Sender> Network::make_sender(rdma::Qp& qp) {
-  auto path = std::make_unique<Path>(*this, qp);
-  Path* const its = path.get();
-  auto sender = std::make_unique<net::NetSender>(qp, lane_, std::move(path), counters_.protocol,
+  auto port = std::make_unique<PeerPort>(*this, qp);
+  PeerPort* const its = port.get();
+  auto sender = std::make_unique<net::NetSender>(qp, lane_, std::move(port), counters_.protocol,
                                                  net::NetSender::Options{});
   its->set_sender(sender.get());
   return sender;
@@ -189,8 +194,8 @@ uint64_t Network::receive(const wire::Packet& packet, const NetworkHeader& heade
     receive_datagram(packet, header);
     return 0;
   }
-  const auto it = paths_.find(packet.dest_qpn);
-  if (it == paths_.end()) {
+  const auto it = ports_.find(packet.dest_qpn);
+  if (it == ports_.end()) {
     ++counters_.unknown_qp;
   } else if (!it->second->receive(packet, header, now)) {
     on_wrong_source(packet.dest_qpn, *it->second, header.source);
@@ -199,10 +204,10 @@ uint64_t Network::receive(const wire::Packet& packet, const NetworkHeader& heade
 }
 
 // Anybody may send such packets, so the operator is told at the 1st, 2nd, 4th, ...
-void Network::on_wrong_source(uint32_t qpn, const Path& path, const verbs::Gid& source) {
+void Network::on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::Gid& source) {
   ++counters_.wrong_source;
   if (!std::has_single_bit(++wrong_sources_)) return;
-  host_.warn("queue pair " + std::to_string(qpn) + " has the peer " + path.peer().text() +
+  host_.warn("queue pair " + std::to_string(qpn) + " has the peer " + port.peer().text() +
              ", and packets for it come from " + source.text() +
              ": is there address translation (NAT) on the way? RoCE packets must come from the "
              "address that is the GID");

@@ -75,7 +75,7 @@ class Network {
   [[nodiscard]] bool when_open(std::function<void()> then);
 
  private:
-  class Path;
+  class PeerPort;
   uint64_t receive(const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now);
   void receive_datagram(const wire::Packet& packet, const NetworkHeader& header);
   uint64_t receive_of_group(const wire::Packet& packet, const NetworkHeader& header);
@@ -86,7 +86,7 @@ class Network {
     return of.is_multicast() || device_.owns(of);
   }
   void close_sockets(const std::function<bool(const verbs::Gid& address)>& of);
-  void on_wrong_source(uint32_t qpn, const Path& path, const verbs::Gid& source);
+  void on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::Gid& source);
 
   rdma::Device& device_;
   Lane& lane_;
@@ -98,7 +98,7 @@ class Network {
   bool receives_datagrams_ = false;
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> groups_;
   std::map<verbs::Gid, std::weak_ptr<net::SharedWindow>> windows_;  // by destination
-  std::unordered_map<uint32_t, Path*> paths_;                       // by the QPN of this side
+  std::unordered_map<uint32_t, PeerPort*> ports_;                   // by the QPN of this side
   std::vector<std::function<void()>> when_open_;
   uint32_t psn_ = 0;            // of the next datagram
   uint64_t wrong_sources_ = 0;  // since it began

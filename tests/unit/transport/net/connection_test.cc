@@ -14,12 +14,12 @@ using verbs::WcStatus;
 
 class Mtus : public testing::TestWithParam<uint32_t> {
  protected:
-  static Path path() {
-    Path path = default_path();
-    path.mtu = GetParam();
-    return path;
+  static Attributes attributes() {
+    Attributes attributes = default_attributes();
+    attributes.mtu = GetParam();
+    return attributes;
   }
-  Connection c{path()};
+  Connection c{attributes()};
 };
 
 INSTANTIATE_TEST_SUITE_P(All, Mtus, testing::Values(256, 512, 1024, 2048, 4096));
@@ -142,9 +142,9 @@ TEST(Connections, AcknowledgeOnceForManyPackets) {
 }
 
 TEST(Connections, KeepNoMoreReadsOnTheirWayThanAllowed) {
-  Path path = default_path();
-  path.max_rd_atomic = path.max_dest_rd_atomic = 2;
-  Connection c(path);
+  Attributes attributes = default_attributes();
+  attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 2;
+  Connection c(attributes);
   size_t outstanding = 0, most = 0;
   c.to_b.drops = [&](const wire::Packet& packet) {
     if (packet.operation == wire::Operation::kReadRequest) most = std::max(most, ++outstanding);
@@ -218,10 +218,10 @@ TEST(Connections, WithSlowMemoryLoseNothing) {
 
 // --- UC ---
 
-Path unreliable() {
-  Path path = default_path();
-  path.reliable = false;
-  return path;
+Attributes unreliable() {
+  Attributes attributes = default_attributes();
+  attributes.reliable = false;
+  return attributes;
 }
 
 TEST(UnreliableConnections, CompleteWhatTheyHaveSent) {
@@ -285,7 +285,7 @@ TEST(UnreliableConnections, DropWhatComesAgainOrLate) {
 
 // A peer that begins with another number than it was expected to, as the specification permits.
 TEST(UnreliableConnections, TakeTheFirstPacketAtItsWord) {
-  Path other = unreliable();
+  Attributes other = unreliable();
   other.sq_psn = (unreliable().rq_psn - 5) & verbs::kPsnMask;
   Connection c(other, unreliable(), 1);
   c.b.post_receives(2);

@@ -136,9 +136,9 @@ TEST(Recovery, FindsHolesOfSeveralPackets) {
 
 TEST(Recovery, FindsALostEndBeforeTheTimeout) {
   for (const bool keeps : {true, false}) {
-    Path path = default_path();
-    path.keeps_early = keeps;
-    Connection c(path);
+    Attributes attributes = default_attributes();
+    attributes.keeps_early = keeps;
+    Connection c(attributes);
     drop(c, {kPackets - 3, kPackets - 2, kPackets - 1});
     c.a.post(write_to(0), pattern(kBytes));
     const base::TimePoint begun = c.simulation.now;
@@ -151,9 +151,9 @@ TEST(Recovery, FindsALostEndBeforeTheTimeout) {
 
 // What is sent again without need makes such a peer slower still.
 TEST(Recovery, WaitsForAPeerThatIsSlow) {
-  Path path = default_path();
-  path.timeout = 18;  // a second
-  Connection c(path);
+  Attributes attributes = default_attributes();
+  attributes.timeout = 18;  // a second
+  Connection c(attributes);
   c.to_b.conditions.bytes_per_ns = 0.001;  // a packet in a millisecond
   constexpr uint64_t kWrites = 20;
   for (uint64_t i = 0; i < kWrites; ++i) c.a.post(write_to(0), pattern(kBytes));
@@ -164,9 +164,9 @@ TEST(Recovery, WaitsForAPeerThatIsSlow) {
 
 // It answers later than the timeout, but takes what comes.
 TEST(Recovery, LeavesASlowPeerTimeAfterATimeout) {
-  Path path = default_path();
-  path.timeout = 12;  // 17 ms
-  Connection c(path);
+  Attributes attributes = default_attributes();
+  attributes.timeout = 12;  // 17 ms
+  Connection c(attributes);
   c.to_b.conditions.bytes_per_ns = 0.001;
   constexpr uint64_t kWrites = 20;
   for (uint64_t i = 0; i < kWrites; ++i) c.a.post(write_to(0), pattern(kBytes));
@@ -178,9 +178,9 @@ TEST(Recovery, LeavesASlowPeerTimeAfterATimeout) {
 
 TEST(Recovery, SurvivesALostNakAndALostRepetition) {
   for (const bool keeps : {true, false}) {
-    Path path = default_path();
-    path.keeps_early = keeps;
-    Connection c(path);
+    Attributes attributes = default_attributes();
+    attributes.keeps_early = keeps;
+    Connection c(attributes);
     drop(c, {50, kPackets});  // and what is sent first after everything
     bool lost = false;
     c.to_a.drops = [&](const wire::Packet& packet) {
@@ -245,10 +245,10 @@ TEST(Recovery, DeliversOnceWhenAcknowledgementsAreLost) {
 }
 
 TEST(Recovery, GivesUpAfterTheRetries) {
-  Path path = default_path();
-  path.timeout = 10;  // 4 ms
-  path.retry_cnt = 2;
-  Connection c(path);
+  Attributes attributes = default_attributes();
+  attributes.timeout = 10;  // 4 ms
+  attributes.retry_cnt = 2;
+  Connection c(attributes);
   c.to_b.drops = [](const wire::Packet&) { return true; };
   c.a.post(write_to(0), pattern(100));
   c.a.post(write_to(0), pattern(100));
@@ -263,9 +263,9 @@ TEST(Recovery, GivesUpAfterTheRetries) {
 }
 
 TEST(Recovery, WithoutATimeoutNeverGivesUp) {
-  Path path = default_path();
-  path.timeout = 0;
-  Connection c(path);
+  Attributes attributes = default_attributes();
+  attributes.timeout = 0;
+  Connection c(attributes);
   c.to_b.drops = [](const wire::Packet&) { return true; };
   c.a.post(write_to(0), pattern(100));
   EXPECT_FALSE(c.run(1, std::chrono::seconds(60)));
@@ -276,11 +276,11 @@ TEST(Recovery, WithoutATimeoutNeverGivesUp) {
 
 TEST(Recovery, WaitsForAReceive) {
   for (const bool keeps : {true, false}) {
-    Path path = default_path();
-    path.keeps_early = keeps;
-    path.rnr_retry = 7;
-    path.min_rnr_timer = 12;  // 640 us
-    Connection c(path);
+    Attributes attributes = default_attributes();
+    attributes.keeps_early = keeps;
+    attributes.rnr_retry = 7;
+    attributes.min_rnr_timer = 12;  // 640 us
+    Connection c(attributes);
     for (uint32_t i = 0; i < 5; ++i) c.a.post(send(), pattern(3000, i));
     EXPECT_FALSE(c.run(1, std::chrono::milliseconds(20)));
     const uint64_t naks = c.b.counters.out_of_buffer;
@@ -295,9 +295,9 @@ TEST(Recovery, WaitsForAReceive) {
 }
 
 TEST(Recovery, GoesOnAtOnceWhenAReceiveIsPosted) {
-  Path path = default_path();
-  path.min_rnr_timer = 0;  // 655 ms
-  Connection c(path);
+  Attributes attributes = default_attributes();
+  attributes.min_rnr_timer = 0;  // 655 ms
+  Connection c(attributes);
   for (uint32_t i = 0; i < 3; ++i) c.a.post(send(), pattern(3000, i));
   EXPECT_FALSE(c.run(1, std::chrono::milliseconds(1)));
   c.b.post_receives(3);
@@ -305,10 +305,10 @@ TEST(Recovery, GoesOnAtOnceWhenAReceiveIsPosted) {
 }
 
 TEST(Recovery, GivesUpAfterTheRnrRetries) {
-  Path path = default_path();
-  path.rnr_retry = 3;
-  path.min_rnr_timer = 1;
-  Connection c(path);
+  Attributes attributes = default_attributes();
+  attributes.rnr_retry = 3;
+  attributes.min_rnr_timer = 1;
+  Connection c(attributes);
   c.a.post(send(), pattern(10));
   ASSERT_TRUE(c.run(1));
   EXPECT_EQ(c.a.completions[0].status, WcStatus::kRnrRetryExceeded);
@@ -320,10 +320,10 @@ INSTANTIATE_TEST_SUITE_P(All, Storm, testing::Combine(testing::Bool(), testing::
 
 TEST_P(Storm, LosesNothing) {
   const auto [keeps, seed] = GetParam();
-  Path path = default_path();
-  path.keeps_early = keeps;
-  path.timeout = 16;
-  Connection c(path, static_cast<uint64_t>(seed));
+  Attributes attributes = default_attributes();
+  attributes.keeps_early = keeps;
+  attributes.timeout = 16;
+  Connection c(attributes, static_cast<uint64_t>(seed));
   Conditions bad;
   bad.loss = 0.05;
   bad.twice = bad.late = 0.1;
@@ -352,9 +352,9 @@ TEST_P(Storm, LosesNothing) {
 
 // The bandwidth of writes of 1 MiB, in bytes a (simulated) second.
 double bandwidth(bool keeps, double loss, uint32_t at_once = 1) {
-  Path path = default_path();
-  path.keeps_early = keeps;
-  Connection c(path, 3);
+  Attributes attributes = default_attributes();
+  attributes.keeps_early = keeps;
+  Connection c(attributes, 3);
   Conditions lossy;
   lossy.loss = loss;
   c.set(lossy);
@@ -398,7 +398,7 @@ TEST(Takeover, AnotherRequesterGoesOn) {
   ASSERT_LT(c.a.completions.size(), 3u);
   const size_t done = c.a.completions.size();
   const Requester::Record record = c.a.requester.record();
-  End next(c.simulation, default_path());
+  End next(c.simulation, default_attributes());
   next.way = &c.to_b;
   next.requester.restore(record);
   c.to_a.arrives = [&](const wire::Packet& packet) { next.arrive(packet); };
@@ -424,7 +424,7 @@ TEST(Takeover, AnotherResponderGoesOn) {
   c.a.post(add_to(0, 4), Blob(8));
   for (int i = 0; i < 50; ++i) (void)c.simulation.step();
   ASSERT_LT(c.a.completions.size(), 2u);
-  End next(c.simulation, default_path());
+  End next(c.simulation, default_attributes());
   next.way = &c.to_a;
   next.memory = c.b.memory;
   const auto& resources = c.b.responder.resources();

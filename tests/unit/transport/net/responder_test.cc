@@ -20,14 +20,14 @@ struct Other : Fixture {
 };
 
 struct Responders : testing::Test {
-  static Path path() {
-    Path path = default_path();
-    path.rq_psn = kPsn;
-    path.max_dest_rd_atomic = 2;
-    path.min_rnr_timer = 5;
-    return path;
+  static Attributes attributes() {
+    Attributes attributes = default_attributes();
+    attributes.rq_psn = kPsn;
+    attributes.max_dest_rd_atomic = 2;
+    attributes.min_rnr_timer = 5;
+    return attributes;
   }
-  explicit Responders(const Path& with = path()) : c(with, with, 1) {
+  explicit Responders(const Attributes& with = attributes()) : c(with, with, 1) {
     c.to_a.arrives = [this](const Packet& packet) {
       if (packet.payload_length > 0)
         bytes.insert(bytes.end(), packet.payload, packet.payload + packet.payload_length);

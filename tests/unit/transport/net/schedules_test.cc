@@ -45,7 +45,7 @@ struct Model {
 struct Schedule {
   // `kills`: how often one of the ends is killed, and goes on.
   explicit Schedule(uint64_t seed, int kills = 0)
-      : random(seed), kills_left(kills), c(path(), path(), seed) {
+      : random(seed), kills_left(kills), c(attributes(), attributes(), seed) {
     for (Way* way : {&c.to_a, &c.to_b}) {
       Conditions& bad = way->conditions;
       const auto some = [&](double most) { return below(2) == 0 ? 0 : most * below(100) / 100; };
@@ -64,8 +64,8 @@ struct Schedule {
   }
   uint32_t below(uint32_t end) { return static_cast<uint32_t>(random() % end); }
 
-  Path path() {
-    Path made = default_path();
+  Attributes attributes() {
+    Attributes made = default_attributes();
     made.mtu = first_mtu != 0 ? first_mtu : (first_mtu = 256u << below(5));
     made.sq_psn = made.rq_psn = 0xffff00;
     made.window = 1 + below(kSpan / 2);

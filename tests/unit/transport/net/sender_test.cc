@@ -97,6 +97,7 @@ TEST_F(Net, ChangesOperands) {
 TEST_F(Net, WaitsForAReceiveThatIsPostedLater) {
   connect();
   qp_b->attributes.min_rnr_timer = 0;  // its sender does not send again soon
+  qp_b->sender->attributes_changed();
   ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3000, a_key}}));
   ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3, a_key}}));
   settle(20);
@@ -347,11 +348,19 @@ TEST_F(Net, LosesNothingOverALossyNetwork) {
 
 TEST_F(Net, GivesUpOnAPeerThatIsGone) {
   connect();
+  const auto write = [&] {
+    return a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 100, a_key}});
+  };
+  qp_a->attributes.timeout = 31;  // hours
+  qp_a->sender->attributes_changed();
+  ASSERT_TRUE(write());
+  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kSuccess));
   qp_a->attributes.timeout = 1;
   qp_a->attributes.retry_cnt = 1;
+  qp_a->sender->attributes_changed();
   loss = 1;
-  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 100, a_key}}));
-  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRetryExceeded));
+  ASSERT_TRUE(write());
+  EXPECT_THAT(statuses(*qp_a, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kRetryExceeded));
 }
 
 TEST_F(Net, DropsWhatIsNotForItsConnection) {

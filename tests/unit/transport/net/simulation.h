@@ -157,20 +157,20 @@ class End final : public Requester::Memory, public Responder::Target {
     End* end;
   };
 
-  End(Simulation& sim, const Path& path)
+  End(Simulation& sim, const Attributes& with)
       : simulation(sim),
-        requester(path, *this, counters),
-        responder(path, *this, counters),
-        path_(path) {}
+        attributes(with),
+        requester(attributes, *this, counters),
+        responder(attributes, *this, counters) {}
 
   void restart() {
     ++life_;
     watched_.reset();
     changing_ = false;
     std::destroy_at(&requester);
-    std::construct_at(&requester, path_, *this, counters);
+    std::construct_at(&requester, attributes, *this, counters);
     std::destroy_at(&responder);
-    std::construct_at(&responder, path_, *this, counters);
+    std::construct_at(&responder, attributes, *this, counters);
     if (kept_received_) {
       responder.restore(kept_received_->record, kept_received_->resources);
       take_step();
@@ -266,8 +266,8 @@ class End final : public Requester::Memory, public Responder::Target {
   }
 
   // Responder::Target.
-  Verdict place(const Incoming& message, uint64_t offset, std::span<const Responder::Bytes> parts,
-                bool last) override {
+  Verdict place(const PeerRequest& message, uint64_t offset,
+                std::span<const Responder::Bytes> parts, bool last) override {
     Blob bytes;
     for (const auto& part : parts) bytes.insert(bytes.end(), part.begin(), part.end());
     const Verdict verdict = admit(message, offset, bytes.size());
@@ -299,7 +299,7 @@ class End final : public Requester::Memory, public Responder::Target {
     });
     return Verdict::kPending;
   }
-  Verdict change(const Incoming& atomic, uint64_t* original) override {
+  Verdict change(const PeerRequest& atomic, uint64_t* original) override {
     if (atomic.rkey != kKey || !is_inside(atomic)) return Verdict::kRemoteAccess;
     if (atomic.remote_addr % 8 != 0) return Verdict::kInvalidRequest;
     uint8_t* const at = &memory.at(atomic.remote_addr - kMemoryAt);
@@ -323,8 +323,8 @@ class End final : public Requester::Memory, public Responder::Target {
     });
     return Verdict::kPending;
   }
-  Verdict check(const Incoming& read) override { return admit(read, 0, read.length); }
-  Verdict bring(const Incoming& read, uint64_t offset, uint32_t length,
+  Verdict check(const PeerRequest& read) override { return admit(read, 0, read.length); }
+  Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length,
                 rdma::Buffer* bytes) override {
     if (revoked) return Verdict::kRemoteAccess;
     const auto from =
@@ -357,6 +357,7 @@ class End final : public Requester::Memory, public Responder::Target {
 
   Simulation& simulation;
   Counters counters;
+  Attributes attributes;
   Requester requester;
   Responder responder;
   Way* way = nullptr;
@@ -439,12 +440,12 @@ class End final : public Requester::Memory, public Responder::Target {
     while (requester.wants_request() && !queue.empty()) post_next();
     return requester.next(burst, simulation.now);
   }
-  [[nodiscard]] bool is_inside(const Incoming& message) const {
+  [[nodiscard]] bool is_inside(const PeerRequest& message) const {
     const uint64_t at = message.remote_addr - kMemoryAt;
     return message.remote_addr >= kMemoryAt && at <= memory.size() &&
            message.length <= memory.size() - at;
   }
-  Verdict admit(const Incoming& message, uint64_t offset, uint64_t length) const {
+  Verdict admit(const PeerRequest& message, uint64_t offset, uint64_t length) const {
     const bool names =
         verbs::is_write(message.opcode) || message.opcode == verbs::Opcode::kRdmaRead;
     if (names && message.length > 0 && (message.rkey != kKey || !is_inside(message)))
@@ -470,7 +471,6 @@ class End final : public Requester::Memory, public Responder::Target {
     });
   }
 
-  Path path_;
   std::optional<base::TimePoint> watched_;
   int life_ = 0;
   bool changing_ = false;
@@ -479,21 +479,21 @@ class End final : public Requester::Memory, public Responder::Target {
   std::optional<KeptReceived> kept_received_;
 };
 
-inline Path default_path() {
-  Path path;
-  path.dest_qpn = 0x11;
-  path.sq_psn = 0xfffff0;  // it wraps soon
-  path.rq_psn = 0xfffff0;
-  path.max_rd_atomic = path.max_dest_rd_atomic = 4;
-  return path;
+inline Attributes default_attributes() {
+  Attributes attributes;
+  attributes.dest_qpn = 0x11;
+  attributes.sq_psn = 0xfffff0;  // it wraps soon
+  attributes.rq_psn = 0xfffff0;
+  attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 4;
+  return attributes;
 }
 
 // `a` sends requests to `b`; both may.
 struct Connection {
-  explicit Connection(const Path& path = default_path(), uint64_t seed = 1)
-      : Connection(path, path, seed) {}
-  Connection(const Path& a_path, const Path& b_path, uint64_t seed)
-      : simulation(seed), a(simulation, a_path), b(simulation, b_path) {
+  explicit Connection(const Attributes& attributes = default_attributes(), uint64_t seed = 1)
+      : Connection(attributes, attributes, seed) {}
+  Connection(const Attributes& a_attributes, const Attributes& b_attributes, uint64_t seed)
+      : simulation(seed), a(simulation, a_attributes), b(simulation, b_attributes) {
     a.way = &to_b;
     b.way = &to_a;
     to_b.arrives = [this](const wire::Packet& packet) { b.arrive(packet); };

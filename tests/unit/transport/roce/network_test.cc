@@ -225,6 +225,24 @@ TEST_F(Networked, HearOnlyTheirPeer) {
   EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
 }
 
+// In state SQD a program may name other addresses.
+TEST_F(Networked, FollowTheirAddressVector) {
+  const verbs::Gid other = gid_of("::ffff:127.0.0.3");
+  open_both();
+  write(4);
+  EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
+  world.fabric.set_gids(&world.a_device, {kA, other});
+  qp_a->sgid = other;
+  std::memcpy(qp_b->attributes.av.dgid, other.bytes.data(), other.bytes.size());
+  for (rdma::Qp* qp : {qp_a, qp_b}) qp->sender->attributes_changed();
+  EXPECT_EQ(wanted.back(), other);
+  a_network.open(other, socket_at(other));
+  write(4);
+  EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 2; }));
+  EXPECT_THAT(statuses(*qp_a, 2), Each(WcStatus::kSuccess));
+  EXPECT_EQ(a_counters.wrong_source + b_counters.wrong_source, 0u);
+}
+
 // `a` is played by the test.
 struct Numbered : Networked {
   base::Fd peer;
@@ -346,8 +364,7 @@ TEST_F(Spread, FollowTheFlowLabel) {
   for (uint32_t label = 1; label <= kPorts; ++label) {
     connect({});
     qp_a->attributes.av.flow_label = label;
-    qp_a->sender = a_network.make_sender(*qp_a);
-    qp_a->sender->link_changed();
+    qp_a->sender->attributes_changed();
     write(8);
     std::set<uint16_t> ports;
     EXPECT_TRUE(wait_for([&] {
