@@ -95,9 +95,6 @@ class Handles {
     --count_;
   }
   [[nodiscard]] size_t count() const { return count_; }
-  [[nodiscard]] bool is_free(uint32_t handle) const {
-    return handle != 0 && (handle > objects_.size() || objects_[handle - 1] == nullptr);
-  }
   // All handles are at most this.
   [[nodiscard]] size_t capacity() const { return objects_.size(); }
   template <class F>

@@ -243,12 +243,4 @@ bool length_fits(Operation operation, uint32_t payload_length, uint32_t mtu) {
   return false;
 }
 
-uint32_t rnr_timer_us(uint8_t code) {
-  constexpr std::array<uint32_t, 32> kTens{65536, 1,    2,    3,     4,     6,     8,     12,
-                                           16,    24,   32,   48,    64,    96,    128,   192,
-                                           256,   384,  512,  768,   1024,  1536,  2048,  3072,
-                                           4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
-  return kTens[code & 31] * 10;
-}
-
 }  // namespace vrdma::wire

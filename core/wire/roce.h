@@ -222,7 +222,13 @@ constexpr uint8_t kNakRemoteAccess = 0x62;
 constexpr uint8_t kNakOperational = 0x63;
 
 // How long a requester waits after an RNR NAK, in microseconds (IBTA table 45).
-[[nodiscard]] uint32_t rnr_timer_us(uint8_t code);
+[[nodiscard]] constexpr uint32_t rnr_timer_us(uint8_t code) {
+  constexpr uint32_t kTens[] = {65536, 1,    2,    3,     4,     6,     8,     12,
+                                16,    24,   32,   48,    64,    96,    128,   192,
+                                256,   384,  512,  768,   1024,  1536,  2048,  3072,
+                                4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return kTens[code & 31] * 10;
+}
 // The local ACK timeout, in nanoseconds; 0: never (IBTA 9.7.6.1.3).
 [[nodiscard]] constexpr uint64_t ack_timeout_ns(uint8_t code) {
   return (code & 31) == 0 ? 0 : 4096ull << (code & 31);

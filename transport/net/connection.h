@@ -52,6 +52,13 @@ struct Burst {
     count -= sent;
   }
 };
+// Whether a request of that kind is answered by more than an acknowledgement: it needs one of the
+// responder's resources (IBTA 9.7.5.1.1).
+constexpr bool has_answer(verbs::Opcode opcode) {
+  return opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode) ||
+         opcode == verbs::Opcode::kAtomicWrite;
+}
+
 // The most payload of a burst, and so the most that is read ahead of a message. With its headers it
 // fits into one UDP datagram that is segmented.
 constexpr uint32_t kSlice = 60u << 10;

@@ -94,7 +94,8 @@ void Requester::post(const Request& request) {
   const uint32_t count =
       std::min((message.end() - next_) & verbs::kPsnMask, (restored_end - next_) & verbs::kPsnMask);
   again_.insert(next_, psn_add(next_, count));
-  for (uint32_t at = next_, end = psn_add(next_, count); message.has_answer() && at != end;) {
+  for (uint32_t at = next_, end = psn_add(next_, count);
+       has_answer(message.request.opcode) && at != end;) {
     const uint32_t piece = piece_end(message, at);
     const uint32_t to = psn_distance(piece, end) < 0 ? end : piece;
     answering_.push_back({at, (to - at) & verbs::kPsnMask});
@@ -136,7 +137,7 @@ bool Requester::send_again(Burst* burst, base::TimePoint now) {
       return false;
     }
     uint32_t most = 0;
-    if (message->has_answer()) {
+    if (has_answer(message->request.opcode)) {
       // All that one request asks for, up to what has come of it: the responder may not know it.
       most = (end_of_hole(psn) - psn) & verbs::kPsnMask;
     } else {
@@ -166,11 +167,12 @@ bool Requester::send_again(Burst* burst, base::TimePoint now) {
 }
 
 bool Requester::may_begin(const Message& message) const {
-  if (message.has_answer() && answering_.size() >= std::max<size_t>(attributes_.max_rd_atomic, 1))
+  if (has_answer(message.request.opcode) &&
+      answering_.size() >= std::max<size_t>(attributes_.max_rd_atomic, 1))
     return false;
   if (!message.request.fence || next_ != message.psn) return true;
   for (size_t i = 0; i < begin_; ++i)
-    if (messages_[i].has_answer()) return false;
+    if (has_answer(messages_[i].request.opcode)) return false;
   return true;
 }
 
@@ -193,7 +195,7 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
   }
   const uint32_t count = fill(burst, message, next_, room);
   if (count == 0) return false;
-  if (message.has_answer()) answering_.push_back({next_, count});
+  if (has_answer(message.request.opcode)) answering_.push_back({next_, count});
   sent(next_, count, now);
   for (uint32_t i = 0; i < burst->count; ++i) {
     wire::Packet& packet = burst->packets[i];

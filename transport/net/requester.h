@@ -158,10 +158,6 @@ class Requester {
     std::vector<uint32_t> storing;  // answers on their way into memory
     verbs::WcStatus failure = verbs::WcStatus::kSuccess;
 
-    [[nodiscard]] bool has_answer() const {
-      return request.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(request.opcode) ||
-             request.opcode == verbs::Opcode::kAtomicWrite;
-    }
     [[nodiscard]] uint32_t end() const { return wire::psn_add(psn, count); }
     [[nodiscard]] bool contains(uint32_t at) const {
       return ((at - psn) & verbs::kPsnMask) < count;

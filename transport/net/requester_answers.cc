@@ -96,7 +96,7 @@ bool Requester::advance(uint32_t psn, base::TimePoint now) {
     const Message* const message = find(oldest_);
     if (message == nullptr) break;
     uint32_t to = psn_add(oldest_, 1);
-    if (message->has_answer()) {
+    if (has_answer(message->request.opcode)) {
       if (!answered_.contains(oldest_)) break;
       answered_.erase(oldest_);
     } else {
@@ -194,7 +194,7 @@ void Requester::on_error(uint32_t psn, uint8_t syndrome, base::TimePoint now) {
 void Requester::on_answer(const wire::Packet& packet, base::TimePoint now) {
   const uint32_t psn = packet.psn;
   Message* const message = in_flight(psn) ? find(psn) : nullptr;
-  if (message == nullptr || !message->has_answer()) {
+  if (message == nullptr || !has_answer(message->request.opcode)) {
     if (message != nullptr || psn_distance(next_, psn) >= 0) ++counters_.bad_response;
     return;
   }
@@ -290,8 +290,8 @@ void Requester::add_again(uint32_t psn) {
   const Message* const message = find(psn);
   if (message == nullptr) return;
   const uint32_t left = (next_ - psn) & verbs::kPsnMask;
-  again_.insert(psn,
-                message->has_answer() ? end_of_hole(psn) : psn_add(psn, std::min(hole_, left)));
+  again_.insert(psn, has_answer(message->request.opcode) ? end_of_hole(psn)
+                                                         : psn_add(psn, std::min(hole_, left)));
 }
 
 void Requester::go_back(uint32_t psn) {

@@ -278,8 +278,6 @@ bool is_unreliable_operation(Opcode opcode) {
 
 void NetSender::begin(WorkRequest& request) {
   const auto opcode = static_cast<Opcode>(request.wqe.opcode);
-  const bool answers =
-      opcode == Opcode::kRdmaRead || verbs::is_atomic(opcode) || opcode == Opcode::kAtomicWrite;
   const auto wait = [&](WcStatus status) {
     waiting_ = request;
     waiting_status_ = status;
@@ -291,7 +289,7 @@ void NetSender::begin(WorkRequest& request) {
     return wait(WcStatus::kSuccess);
   }
   // A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
-  if ((answers && qp_.attributes.max_rd_atomic == 0) ||
+  if ((has_answer(opcode) && qp_.attributes.max_rd_atomic == 0) ||
       (!verbs::is_reliable(qp_.type) && !is_unreliable_operation(opcode)))
     return wait(WcStatus::kLocalQpOperationError);
   Plan plan;

@@ -1,23 +1,19 @@
 #include "transport/shm/waiting.h"
 
-#include <array>
 #include <utility>
+
+#include "core/wire/roce.h"
 
 namespace vrdma::transport {
 
 namespace {
 
-// IBTA table 45, in units of 10 us.
-constexpr std::array<uint32_t, 32> kRnrTimer{65536, 1,    2,    3,     4,     6,     8,     12,
-                                             16,    24,   32,   48,    64,    96,    128,   192,
-                                             256,   384,  512,  768,   1024,  1536,  2048,  3072,
-                                             4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 constexpr uint8_t kRnrForEver = 7;
 
 }  // namespace
 
 Waiting::Verdict Waiting::for_receive(std::list<rdma::Sender*>& waiters, ipc::Word& word,
-                                      uint32_t min_rnr_timer) {
+                                      uint8_t min_rnr_timer) {
   if (std::exchange(timer_expired_, false)) {
     if (rnr_left_ == 0) return Verdict::kGiveUp;
     --*rnr_left_;
@@ -47,17 +43,16 @@ Waiting::Verdict Waiting::for_receive(std::list<rdma::Sender*>& waiters, ipc::Wo
     });
   }
   if (rnr_left_ && !timer_.active())
-    start_timer(std::chrono::microseconds(10) * kRnrTimer[min_rnr_timer & 31]);
+    start_timer(std::chrono::microseconds(wire::rnr_timer_us(min_rnr_timer)));
   return Verdict::kWait;
 }
 
 Waiting::Verdict Waiting::for_link() {
   if (timer_expired_) return Verdict::kGiveUp;
-  if (qp_.attributes.timeout != 0 && !timer_.active()) {
-    const auto silence = std::chrono::nanoseconds(4096) * (1ull << (qp_.attributes.timeout & 31)) *
-                         (qp_.attributes.retry_cnt + 1);
-    start_timer(std::chrono::duration_cast<base::Duration>(silence));
-  }
+  const uint64_t timeout = wire::ack_timeout_ns(qp_.attributes.timeout);
+  if (timeout != 0 && !timer_.active())
+    start_timer(std::chrono::duration_cast<base::Duration>(std::chrono::nanoseconds(timeout) *
+                                                           (qp_.attributes.retry_cnt + 1)));
   return Verdict::kWait;
 }
 

@@ -23,7 +23,7 @@ class Waiting {
   // The responder has no receive among those that `waiters` wait for, whose owner looks at `word`.
   // kLook: it is registered now, so one that was posted meanwhile must be looked for.
   [[nodiscard]] Verdict for_receive(std::list<rdma::Sender*>& waiters, ipc::Word& word,
-                                    uint32_t min_rnr_timer);
+                                    uint8_t min_rnr_timer);
   // There is no link that carries anything.
   [[nodiscard]] Verdict for_link();
 
