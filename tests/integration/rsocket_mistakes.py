@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import select
 import socket
 import sys
 import threading
@@ -16,13 +17,29 @@ def attempt(what, call, *arguments):
         print(f"{what}: {errno.errorcode[error.errno]}")
 
 
-def select_for(sock, seconds):
-    libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def times(sock):
+    """Waits for `sock` for lengths of time that are none, in all ways."""
+    fd = sock.fileno()
     read = (ctypes.c_ulong * 16)()
-    read[sock.fileno() // 64] |= 1 << sock.fileno() % 64
-    time = (ctypes.c_long * 2)(seconds, 0)
-    if libc.select(sock.fileno() + 1, read, None, None, time) < 0:
-        raise OSError(ctypes.get_errno(), "select")
+    read[fd // 64] |= 1 << fd % 64
+    polled = (ctypes.c_int * 2)(fd, 1)  # POLLIN
+    events = (ctypes.c_char * 12)()
+    message = (ctypes.c_long * 8)()
+    with select.epoll() as waiting:
+        waiting.register(fd, select.EPOLLIN)
+        for parts in (-1, 0), (0, -1), (0, 1_000_000_000):
+            time = (ctypes.c_long * 2)(*parts)
+            attempt(f"ppoll {parts}", call, "ppoll", polled, ctypes.c_ulong(1), time, None)
+            attempt(f"pselect {parts}", call, "pselect", fd + 1, read, None, None, time, None)
+            attempt(f"epoll_pwait2 {parts}", call, "epoll_pwait2", waiting.fileno(), events, 1, time, None)
+            attempt(f"recvmmsg {parts}", call, "recvmmsg", fd, message, 1, 0, time)
+            if parts[1] <= 0:  # more than a second is a time of select()
+                attempt(f"select {parts}", call, "select", fd + 1, read, None, None, time)
 
 
 def stream(address, port):
@@ -62,7 +79,7 @@ def stream(address, port):
     attempt("to send after that", client.send, b"x")
     attempt("what is not there yet", client.recv, 1, socket.MSG_DONTWAIT)
     server[0].close()
-    attempt("a negative time", select_for, listener, -1)
+    times(listener)
     attempt("to shut down a listener", listener.shutdown, socket.SHUT_RDWR)
     attempt("to accept after that", listener.accept)
 
