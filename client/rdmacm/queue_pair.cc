@@ -160,6 +160,7 @@ bool set_domain(Id* id, Attributes* attr, uint32_t bit) {
 int create_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
   rdma_cm_id& base = id->base;
   if (base.qp != nullptr || base.verbs == nullptr) return answer(EINVAL);
+  const ibv_qp_init_attr_ex given = *attr;
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) {
     attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
     attr->pd = base.pd;
@@ -171,6 +172,7 @@ int create_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
   const auto failed = [&] {
     const int why = errno;
     destroy_queues(&base);
+    *attr = given;  // the program may try again with it
     return answer(why);
   };
   if (attr->recv_cq == nullptr && base.recv_cq == nullptr && attr->cap.max_recv_wr != 0 &&

@@ -433,6 +433,10 @@ void groups(const char* own, const char* group) {
   for (rdma_cm_id* id : {one, two}) {
     CHECK(rdma_bind_addr(id, from.get()) == 0);
     ibv_qp_init_attr attr = queue_pair(IBV_QPT_UD);
+    attr.cap.max_inline_data = 1U << 30;
+    CHECK_ERRNO(rdma_create_qp(id, nullptr, &attr), EINVAL);
+    CHECK(attr.send_cq == nullptr && attr.recv_cq == nullptr);
+    attr.cap.max_inline_data = 0;
     CHECK(rdma_create_qp(id, nullptr, &attr) == 0);
   }
   CHECK_ERRNO(rdma_join_multicast(one, from.get(), nullptr), EINVAL);
