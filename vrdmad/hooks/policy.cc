@@ -101,11 +101,9 @@ Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked, const Ho
   return spec;
 }
 
-std::set<std::string> only_lowered(const api::Class& its, const HookRequest& asked) {
+std::set<std::string> only_lowered(const api::Class& its, const VdevSpec& granted) {
   std::set<std::string> kinds;
-  const auto settings = provisioning::parse_settings(asked.quota);
-  if (!settings) return kinds;
-  for (const auto& setting : *settings)
+  for (const auto& setting : granted.quota)
     if (most_of(its, setting.kind, UINT64_MAX) == UINT64_MAX) kinds.insert(setting.kind);
   return kinds;
 }

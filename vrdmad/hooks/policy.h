@@ -27,7 +27,7 @@ struct HookCaller {
 // EPERM, EINVAL: a sentence that says what to do.
 [[nodiscard]] base::Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked,
                                            const HookCaller& caller);
-// The kinds in the quota that grant() has allowed for which the class has no limit.
-[[nodiscard]] std::set<std::string> only_lowered(const api::Class& its, const HookRequest& asked);
+// The kinds in the quota of what grant() returned for which the class has no limit.
+[[nodiscard]] std::set<std::string> only_lowered(const api::Class& its, const VdevSpec& granted);
 
 }  // namespace vrdma::vrdmad

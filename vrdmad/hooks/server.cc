@@ -246,9 +246,8 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   const Container container{request.container, seen->init};
   spec->containers = {container};
   spec->netns = "pid:" + std::to_string(seen->init.pid);
-  auto given =
-      backend_.give(*spec, seen->netns,
-                    {!its->per_container, seen->owner, its->most, only_lowered(*its, request)});
+  auto given = backend_.give(
+      *spec, seen->netns, {!its->per_container, seen->owner, its->most, only_lowered(*its, *spec)});
   if (!given) return pass(std::move(given.error()));
   connection.set_up = true;
   if (given->added) connection.given.emplace(given->vdevice, container);

@@ -123,8 +123,10 @@ TEST(Policy, a_chosen_quota_has_a_maximum_of_each_kind) {
 TEST(Policy, the_budgets_limit_what_the_class_does_not) {
   HookRequest asked = container();
   asked.quota = "qp=16,cq=4,pd=3";
-  EXPECT_THAT(only_lowered(class_of("quota = cq=4\nmax_quota = qp=16\n"), asked),
-              ElementsAre("pd"));
+  const api::Class its = class_of("annotations = quota\nquota = cq=4\nmax_quota = qp=16\n");
+  const auto spec = grant(its, asked, kRoot);
+  ASSERT_TRUE(spec) << spec.error().message();
+  EXPECT_THAT(only_lowered(its, *spec), ElementsAre("pd"));
 }
 
 }  // namespace
