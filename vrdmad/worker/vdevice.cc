@@ -56,6 +56,10 @@ void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
       network->leave(group);
   };
   for (const auto& [group, queue_pairs] : device.groups) network->join(group);
+  for (rdma::Context* context : device.contexts)
+    context->qps.each([this](const rdma::Qp& qp) {
+      if (qp.type == verbs::QpType::kUd && qp.can_receive()) network->receive_datagrams();
+    });
 }
 
 void Vdevice::leave_network() {
