@@ -136,6 +136,7 @@ bool Session::run(transport::Turn& turn) {
     if (turn.now() < ending_->latest && objects_->gets_on(*ended_by(ending_->request))) return true;
     const Ending over = *std::exchange(ending_, std::nullopt);
     handle(over.request, {});
+    if (over_) return false;
     turn.spend(transport::kRequestCost);
   }
   if (readable_) {

@@ -77,7 +77,7 @@ class SessionObjects {
   // Whether the session that its context imports from is there, and lets it.
   [[nodiscard]] bool may_import() const;
   // Of a queue pair, or of all with kAllQps: looks for work as if the program had rung for it.
-  static constexpr uint32_t kAllQps = 0;
+  static constexpr uint32_t kAllQps = UINT32_MAX;  // no handle
   void kick(uint32_t qp);
   // Whether it, or any, can get on with what the program posted.
   [[nodiscard]] bool gets_on(uint32_t qp) const;
