@@ -202,7 +202,8 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all
     if (earlier == before.end())
       base::log_info(sentence(found[i], "is not taken over yet", adopted.error()));
     unanswered_[found[i].files.anchors->anchors().of.session] = since;
-    result.again_after = std::clamp(now - since, kShortestPause, kLongestPause);
+    const base::Duration pause = std::clamp(now - since, kShortestPause, kLongestPause);
+    if (result.unanswered.empty() || pause < result.again_after) result.again_after = pause;
     result.unanswered.push_back(std::move(found[i].files));
   }
   result.searched = search.used();
