@@ -145,7 +145,8 @@ class Conversation {
               report.error == 0 && report.truncated == 0 && report.count <= ipc::kMaxFds &&
               ipc::decode_sized(report.bytes.data(), report.bytes.size(), report.length, &request,
                                 sizeof request, ipc::versions_of(&request));
-          heard(whole ? begin(request) : Heard::kNonsense, request, std::move(shown));
+          const Heard otherwise = report.error != 0 ? Heard::kEnd : Heard::kNonsense;
+          heard(whole ? begin(request) : otherwise, request, std::move(shown));
         });
     return true;
   }
