@@ -269,8 +269,7 @@ Outcome conn_list(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto connections = client.list_connections(options.name);
     if (!connections) return base::pass(std::move(connections).error());
-    output.connections(*connections,
-                       for_table(options, client).value_or(std::vector<v1::QueuePair>()));
+    output.connections(*connections, for_table(options, client));
     return {};
   });
 }

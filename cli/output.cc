@@ -304,14 +304,15 @@ void Output::cgroups(const std::vector<v1::CgroupUse>& uses) {
 }
 
 void Output::connections(const std::vector<v1::Connection>& connections,
-                         const std::vector<v1::QueuePair>& queue_pairs) {
+                         const base::Result<std::vector<v1::QueuePair>>& queue_pairs) {
   if (format_ == Format::kJson) {
     out_ << json_of(connections) << '\n';
     return;
   }
   std::map<std::pair<uint64_t, uint32_t>, std::string> transports;
-  for (const auto& row : queue_pairs)
-    transports.emplace(std::pair(row.vdev_id(), row.qpn()), row.transport());
+  if (queue_pairs)
+    for (const auto& row : *queue_pairs)
+      transports.emplace(std::pair(row.vdev_id(), row.qpn()), row.transport());
   Table table({{"VDEVICE"},
                {"TENANT"},
                {"TYPE"},
@@ -334,6 +335,7 @@ void Output::connections(const std::vector<v1::Connection>& connections,
                listens ? "" : age_text(row.age_ms())});
   }
   table.print(out_);
+  if (!queue_pairs) out_ << "TRANSPORT is not known: " << queue_pairs.error().message() << '\n';
 }
 
 // What is only of the network is empty for others.

@@ -34,9 +34,10 @@ class Output {
   void fabrics(const std::vector<v1::Fabric>& fabrics);
   void changed(const v1::Fabric& fabric);  // prints no table
   void cgroups(const std::vector<v1::CgroupUse>& uses);
-  // The table has the transport of those whose queue pair is among `queue_pairs`.
+  // The table has the transport of those whose queue pair is among `queue_pairs`. An error is
+  // printed below it.
   void connections(const std::vector<v1::Connection>& connections,
-                   const std::vector<v1::QueuePair>& queue_pairs);
+                   const base::Result<std::vector<v1::QueuePair>>& queue_pairs);
   void queue_pairs(const std::vector<v1::QueuePair>& queue_pairs);
   void counters(const std::vector<v1::Counter>& counters);
   // One line per event, flushed.

@@ -99,6 +99,10 @@ base::Result<Gid> parse_peer(const std::string& text) {
   if (!gid) return base::fail(EINVAL, "'" + text + "' is not an IP address");
   if (gid->is_multicast() || gid->is_unspecified())
     return base::fail(EINVAL, "'" + text + "' is not the address of one host");
+  if (gid->is_link_local())
+    return base::fail(EINVAL, "'" + text +
+                                  "' is a link-local address, which another host may have "
+                                  "on another interface: name another address of the peer");
   return *gid;
 }
 
@@ -106,6 +110,10 @@ Way find_way(const Gid& peer) {
   Way way;
   const verbs::SocketAddress to(peer, verbs::kRocePort, 0);
   const Fd socket(::socket(to.get()->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) {
+    way.error = errno;
+    return way;
+  }
   const int on = 1;
   (void)::setsockopt(socket.get(), IPPROTO_IP, IP_RECVERR, &on, sizeof on);
   (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);

@@ -81,7 +81,8 @@ v1::Vdev vdev(const char* name, const char* fabric, const char* reach, const cha
 TEST(DoctorPeer, IsOneHost) {
   EXPECT_EQ(parse_peer("10.0.0.2").value().text(), "::ffff:10.0.0.2");
   EXPECT_EQ(parse_peer("fd00::2").value().text(), "fd00::2");
-  for (const char* none : {"", "host", "10.0.0", "239.1.2.3", "ff02::1", "0.0.0.0", "::"})
+  for (const char* none :
+       {"", "host", "10.0.0", "239.1.2.3", "ff02::1", "0.0.0.0", "::", "fe80::1"})
     EXPECT_EQ(parse_peer(none).error().code(), EINVAL) << none;
 }
 

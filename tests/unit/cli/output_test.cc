@@ -217,9 +217,13 @@ TEST(Output, transport_of_connections) {
   other.set_local_qpn(4);
   EXPECT_THAT(printed(Format::kTable,
                       [&](Output& o) {
-                        o.connections({row, other}, {queue_pair(3, "network")});
+                        o.connections({row, other}, std::vector{queue_pair(3, "network")});
                       }),
               AllOf(HasSubstr("  3  network    "), HasSubstr("  4  -          ")));
+  EXPECT_THAT(printed(Format::kTable,
+                      [&](Output& o) { o.connections({row}, base::fail(EBUSY, "no answer")); }),
+              AllOf(HasSubstr("  3  -          "),
+                    testing::EndsWith("\nTRANSPORT is not known: no answer\n")));
 }
 
 TEST(Output, fabrics) {
