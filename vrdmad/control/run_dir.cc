@@ -74,9 +74,9 @@ base::Result<base::Fd> take_lock(const std::string& dir) {
     if (::stat(path.c_str(), &named) != 0 || named.st_ino != held.st_ino) continue;
     const std::string pid = std::to_string(::getpid()) + "\n";
     // On a full disk without the number, which only makes the error of others better.
-    const bool written =
-        ::pwrite(lock.get(), pid.data(), pid.size(), 0) == static_cast<ssize_t>(pid.size());
-    if ((!written && errno != ENOSPC) ||
+    const ssize_t length = ::pwrite(lock.get(), pid.data(), pid.size(), 0);
+    const bool written = length == static_cast<ssize_t>(pid.size());
+    if ((length < 0 && errno != ENOSPC) ||
         ::ftruncate(lock.get(), written ? static_cast<off_t>(pid.size()) : 0) != 0)
       return base::fail_errno("write " + path);
     return lock;
