@@ -212,27 +212,32 @@ Result<User> choose_user(const std::string& asked) {
   return User{::geteuid(), ::getegid()};
 }
 
-Result<void> run(const Options& options) {
+struct Start {
+  std::string run_path, state_path;  // absolute
+  User user;                         // as which the daemon runs after its start
+};
+// What the options ask for, before anything is made.
+Result<Start> check(const Options& options) {
   if (::geteuid() != 0)
     return vrdma::base::fail(EPERM,
                              "root is needed: vrdmad enters network namespaces and reads "
                              "the memory of its clients");
-  if (auto able = vrdma::rdma::check_kernel(); !able) return able;
+  if (auto able = vrdma::rdma::check_kernel(); !able) return vrdma::base::pass(able.error());
   auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
   if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
-  const auto state_path = vrdma::vrdmad::RunDir::absolute(options.state_dir);
-  if (!state_path) return vrdma::base::pass(state_path.error());
+  auto state_path = vrdma::vrdmad::RunDir::absolute(options.state_dir);
+  if (!state_path) return vrdma::base::pass(std::move(state_path.error()));
   if (*run_path == *state_path)
     return vrdma::base::fail(EINVAL, "the run directory and the state directory are both " +
                                          *run_path +
                                          ": choose another one, since programs may enter the "
                                          "first and nobody the second");
-  if (auto there = check_audit_log(options.audit_log); !there) return there;
-  if (auto free = vrdma::vrdmad::RunDir::check_free(*run_path); !free) return free;
-  if (auto free = vrdma::vrdmad::Store::check_free(*state_path); !free) return free;
-  ::umask(0022);
-  raise_descriptor_limit();
-  block_signals();
+  if (auto there = check_audit_log(options.audit_log); !there)
+    return vrdma::base::pass(there.error());
+  if (auto free = vrdma::vrdmad::RunDir::check_free(*run_path); !free)
+    return vrdma::base::pass(free.error());
+  if (auto free = vrdma::vrdmad::Store::check_free(*state_path); !free)
+    return vrdma::base::pass(free.error());
   auto user = choose_user(options.user);
   if (!user) return vrdma::base::pass(std::move(user.error()));
   if (options.worker_users != 0 && user->uid - options.worker_users < kMostWorkers)
@@ -240,6 +245,10 @@ Result<void> run(const Options& options) {
                                          ": user " + std::to_string(user->uid) +
                                          ", as which vrdmad runs, is one of these " +
                                          std::to_string(kMostWorkers));
+  return Start{std::move(*run_path), std::move(*state_path), *user};
+}
+
+vrdma::vrdmad::WorkerOptions worker_options(const Options& options) {
   using vrdma::vrdmad::Isolation;
   vrdma::vrdmad::WorkerOptions workers;
   workers.isolation = options.isolation == "tenant"   ? Isolation::kTenant
@@ -248,17 +257,27 @@ Result<void> run(const Options& options) {
   workers.threads = options.single;
   workers.workers = options.workers != 0 ? options.workers
                                          : std::max(1u, std::thread::hardware_concurrency() / 2);
+  return workers;
+}
+
+Result<void> run(const Options& options) {
+  const auto start = check(options);
+  if (!start) return vrdma::base::pass(start.error());
+  const auto& [run_path, state_path, user] = *start;
+  ::umask(0022);
+  raise_descriptor_limit();
+  block_signals();
   vrdma::vrdmad::WorkerBounds bounds{options.cgroup, options.worker_users};
   if (options.single) bounds = {"none", 0};
-  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path, bounds, kRequests);
+  auto helpers = vrdma::vrdmad::start_helpers(user, run_path, bounds, kRequests);
   if (!helpers) return vrdma::base::pass(std::move(helpers.error()));
   const auto& [intake, stopper, broker] = *helpers;
   auto signals = catch_signals();
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
-  for (const auto& directory : directories_of(*run_path, *state_path))
-    if (auto given = vrdma::vrdmad::give(directory, *user); !given) return given;
+  for (const auto& directory : directories_of(run_path, state_path))
+    if (auto given = vrdma::vrdmad::give(directory, user); !given) return given;
   if (!options.audit_log.empty())
-    if (auto given = vrdma::vrdmad::give_file(options.audit_log, *user); !given) return given;
+    if (auto given = vrdma::vrdmad::give_file(options.audit_log, user); !given) return given;
   if (auto guard = vrdma::transport::HoleGuard::start(); !guard)
     spdlog::warn("memory in place is reached like other memory, which is slower: {}",
                  guard.error().message());
@@ -288,15 +307,15 @@ Result<void> run(const Options& options) {
   }
   for (const auto& capability : vrdma::vrdmad::missing_capabilities())
     spdlog::warn("the capability {} is missing: operations that need it will fail", capability);
-  if (auto dropped = vrdma::vrdmad::drop_privileges(*user); !dropped) return dropped;
+  if (auto dropped = vrdma::vrdmad::drop_privileges(user); !dropped) return dropped;
   if (auto confined = vrdma::vrdmad::confine_system_calls(); !confined)
     spdlog::warn("all system calls remain allowed: {}", confined.error().message());
   auto audit = vrdma::vrdmad::open_audit(options.audit_log);
   if (!audit) return vrdma::base::pass(std::move(audit.error()));
-  auto stored = vrdma::vrdmad::Store::open(*state_path);
+  auto stored = vrdma::vrdmad::Store::open(state_path);
   if (!stored) return vrdma::base::pass(std::move(stored.error()));
   store = std::move(*stored);
-  auto locked = vrdma::vrdmad::RunDir::open(*run_path);
+  auto locked = vrdma::vrdmad::RunDir::open(run_path);
   if (!locked) return vrdma::base::pass(std::move(locked.error()));
   run_dir.emplace(std::move(*locked));
   vrdma::vrdmad::SessionSettings settings;
@@ -305,8 +324,8 @@ Result<void> run(const Options& options) {
   settings.intake = intake.get();
   settings.stopper = stopper.get();
   settings.broker = broker;
-  auto started = vrdma::vrdmad::Daemon::start(**loop, *run_dir, *store, settings, workers,
-                                              std::move(*monitor));
+  auto started = vrdma::vrdmad::Daemon::start(**loop, *run_dir, *store, settings,
+                                              worker_options(options), std::move(*monitor));
   if (!started) return vrdma::base::pass(std::move(started.error()));
   daemon = std::move(*started);
   auto welcoming = vrdma::vrdmad::AdminServer::start(**loop, *daemon, run_dir->admin_socket(),

@@ -1,6 +1,7 @@
 #include "vrdmad/control/budgets.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace vrdma::vrdmad {
 
@@ -15,6 +16,15 @@ using provisioning::traits;
 namespace {
 
 bool unlimited(const Limits& limits, Kind kind) { return of(limits, kind) == traits(kind).ceiling; }
+
+// The limit of a vdevice: what is wanted, or the initial one within the budgets that there are.
+uint64_t limit_of(const provisioning::Wanted& wanted, Kind kind,
+                  std::initializer_list<const Budget*> budgets) {
+  uint64_t initial = traits(kind).initial;
+  for (const Budget* budget : budgets)
+    if (budget != nullptr) initial = budget->capped(kind, initial);
+  return wanted[static_cast<size_t>(kind)].value_or(initial);
+}
 
 }  // namespace
 
@@ -120,12 +130,8 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
   allotment.parent_ = *its_parent;
   for (const Budget* budget : {allotment.tenant_, allotment.parent_})
     budget->fill_defaults(*wanted);
-  for (const Kind kind : provisioning::all_kinds()) {
-    uint64_t initial = traits(kind).initial;
-    for (const Budget* budget : {allotment.tenant_, allotment.parent_})
-      initial = budget->capped(kind, initial);
-    of(allotment.limits_, kind) = (*wanted)[static_cast<size_t>(kind)].value_or(initial);
-  }
+  for (const Kind kind : provisioning::all_kinds())
+    of(allotment.limits_, kind) = limit_of(*wanted, kind, {allotment.tenant_, allotment.parent_});
   allotment.from_tenant_ = allotment.tenant_->grant();
   allotment.from_parent_ = allotment.parent_->grant();
   const auto all = allotment.settings();
@@ -136,13 +142,11 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
 
 uint64_t Budgets::initial(const std::string& tenant, const std::string& parent, Kind kind) {
   provisioning::Wanted wanted{};
-  uint64_t limit = traits(kind).initial;
-  for (const Budget* budget : {find(Scope::kTenant, tenant), find(Scope::kParent, parent)}) {
-    if (budget == nullptr) continue;
-    budget->fill_defaults(wanted);
-    limit = budget->capped(kind, limit);
-  }
-  return wanted[static_cast<size_t>(kind)].value_or(limit);
+  const std::initializer_list<const Budget*> budgets = {find(Scope::kTenant, tenant),
+                                                        find(Scope::kParent, parent)};
+  for (const Budget* budget : budgets)
+    if (budget != nullptr) budget->fill_defaults(wanted);
+  return limit_of(wanted, kind, budgets);
 }
 
 Result<void> Budgets::set(Scope scope, const std::string& name,

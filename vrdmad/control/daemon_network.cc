@@ -32,6 +32,12 @@ constexpr uint64_t kJoinsPerSecond = 16, kJoinsAtOnce = 2 * transport::roce::Net
 // GID is one: that which is derived from the MAC may have no IPv6 address.
 constexpr auto kPause = std::chrono::seconds(1);
 
+std::vector<const Caller*> pointers_to(const std::vector<std::shared_ptr<Caller>>& users) {
+  std::vector<const Caller*> all;
+  for (const auto& user : users) all.push_back(user.get());
+  return all;
+}
+
 // Not a GID that is derived from the MAC and is no address, and not before duplicate address
 // detection has ended.
 bool can_be_bound(const netns::Link& link, const Gid& gid) {
@@ -94,8 +100,7 @@ Result<Fd> Daemon::join_group(Record& record, const Gid& group, const Callers& c
 
 void Daemon::give_socket(Record& record, const Gid& address) {
   const auto users = furnisher_.callers_of(record.id);
-  Callers callers;
-  for (const auto& user : users) callers.push_back(user.get());
+  const Callers callers = pointers_to(users);
   RoceSocket answer{record.id, address, 0};
   Beside beside;
   const auto now = base::EventLoop::now();
@@ -134,17 +139,16 @@ void Daemon::give_socket(Record& record, const Gid& address) {
 // duplicate address detection has ended or the address was added.
 void Daemon::retry_network(Record& record) {
   if (!record.reaches_network) return;
-  const std::set<Gid> unbound = record.unbound;
+  const bool has_worker = workers_.find(record.domain) != nullptr;
+  const std::set<Gid> unbound = has_worker ? record.unbound : std::set<Gid>();
   for (const Gid& gid : unbound) {
-    if (!can_be_bound(record.link, gid) || workers_.find(record.domain) == nullptr) continue;
+    if (!can_be_bound(record.link, gid)) continue;
     record.unbound.erase(gid);
     record.off_network_until.erase(gid);
     give_socket(record, gid);
   }
   const auto users = cm_.callers_of(record.link.netns_cookie);
-  Callers callers;
-  for (const auto& user : users) callers.push_back(user.get());
-  if (!callers.empty()) join_addresses(record, callers, false);
+  if (!users.empty()) join_addresses(record, pointers_to(users), false);
 }
 
 // By processes that use rdma_cm. A tenant can change its netdev, and send requests, without end:
