@@ -203,7 +203,7 @@ Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifi
   for (;;) {
     Beside none;
     const auto answer = ask(request, &none);
-    if (!answer) return fail(answer.error().code(), answer.error().message());
+    if (!answer) return base::pass(answer.error());
     const Answer::Link& part = answer->link;
     link.ifindex = part.ifindex;
     link.name = get(part.name);

@@ -189,7 +189,7 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
 Result<void> LocalBroker::inspect_connection(const Request& request, Answer* answer,
                                              Beside* beside) {
   const auto connection = at<Connection>(request.entry);
-  if (!connection) return fail(connection.error().code(), connection.error().message());
+  if (!connection) return base::pass(connection.error());
   rdma::Peer peer;
   peer.pid = (*connection)->connected.pid;
   peer.netns_cookie = (*connection)->connected.netns_cookie;
@@ -199,7 +199,7 @@ Result<void> LocalBroker::inspect_connection(const Request& request, Answer* ans
 Result<void> LocalBroker::inspect(Look look, const Request& request, Answer* answer,
                                   Beside* beside) {
   const auto process = at<Process>(request.entry);
-  if (!process) return fail(process.error().code(), process.error().message());
+  if (!process) return base::pass(process.error());
   return inspect((*process)->handle.peer, look, request, answer, beside);
 }
 
@@ -249,7 +249,7 @@ Result<Fd> LocalBroker::open_place(const std::string& path) const {
 Result<void> LocalBroker::listen(const Request& request, Answer* answer, Beside* beside) {
   const std::string path(get(request.text));
   const auto its_name = name(request);
-  if (!its_name) return fail(its_name.error().code(), its_name.error().message());
+  if (!its_name) return base::pass(its_name.error());
   auto directory = open_place(path);
   if (!directory) return pass(std::move(directory).error());
   sockaddr_un address{};
@@ -289,8 +289,7 @@ Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside*
   auto listener = at<const Listener>(request.entry);
   if (!listener) return pass(std::move(listener).error());
   if (request.which != 0)
-    if (const auto its = recipient(request); !its)
-      return fail(its.error().code(), its.error().message());
+    if (const auto its = recipient(request); !its) return base::pass(its.error());
   if (const auto closed = bounded_.closed_for((*listener)->netns); closed.count() > 0) {
     answer->number = static_cast<uint64_t>(closed.count());
     return fail(EAGAIN, "a process of this netns cannot be inspected now");
@@ -379,7 +378,7 @@ Result<void> LocalBroker::check(const Request& request, Answer* answer, Beside* 
 
 Result<void> LocalBroker::find(const Request& request, Answer* answer, Beside* beside) {
   const auto listener = name(request);
-  if (!listener) return fail(listener.error().code(), listener.error().message());
+  if (!listener) return base::pass(listener.error());
   if (auto known = known_.find(request.peer, *listener); !known) return known;
   auto whose = recipient(request);
   if (!whose) return pass(std::move(whose).error());
@@ -429,7 +428,7 @@ Result<void> LocalBroker::link(const Request& request, Answer* answer) {
   const auto link = queries_->link(static_cast<int>(static_cast<uint32_t>(request.number)),
                                    std::string(get(request.text)), request.which);
   lock.unlock();
-  if (!link) return fail(link.error().code(), link.error().message());
+  if (!link) return base::pass(link.error());
   Answer::Link& part = answer->link;
   if (!put(link->name, part.name)) return fail(EPROTO, "the name of a netdev is too long");
   part.ifindex = link->ifindex;
@@ -539,7 +538,7 @@ Result<Arrival> LocalBroker::admit(Fd socket) {
   request.entry = *entry;
   Beside none;
   const auto answer = ask(request, &none);
-  if (!answer) return fail(answer.error().code(), answer.error().message());
+  if (!answer) return base::pass(answer.error());
   return Arrival{std::move(socket), caller(answer->entry, answer->peer)};
 }
 

@@ -155,12 +155,13 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use,
       (::setsockopt(socket.get(), SOL_SOCKET, SO_BINDTOIFINDEX, &index, sizeof index) != 0 ||
        !join(at, ifindex, socket)))
     return fail_errno("join the multicast group " + address.text());
-  const int bound = ::bind(socket.get(), at.get(), at.size);
+  if (::bind(socket.get(), at.get(), at.size) == 0) return socket;
+  const int why = errno;
   const std::string name = "UDP port " + std::to_string(port) + " of " + address.text();
-  if (bound != 0 && errno == EADDRINUSE)
+  if (why == EADDRINUSE)
     return fail(EADDRINUSE, "another program has " + name + ", for example the kernel's rxe");
-  if (bound != 0) return fail_errno("bind " + name);
-  return socket;
+  errno = why;
+  return fail_errno("bind " + name);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ Result<Fd> make_empty_netns(uint64_t* cookie) {
     Fd netns(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (!netns.valid()) return fail_errno("open the network namespace of workers");
     const auto its = base::own_netns_cookie();
-    if (!its) return fail(its.error().code(), its.error().message());
+    if (!its) return base::pass(its.error());
     *cookie = *its;
     return netns;
   };
@@ -286,7 +286,7 @@ void WorkerChild::run(Start start) {
   auto& [channel, its] = *ends;
   (void)::fcntl(channel.get(), F_SETFL, O_NONBLOCK);
   const auto group = start.ground->groups.make();
-  if (!group) return start.started.set_value(fail(group.error().code(), group.error().message()));
+  if (!group) return start.started.set_value(base::pass(group.error()));
   auto pidfd = fork_worker(*start.ground, start.place, *group, start.root, start.link, its);
   its = Fd();
   start.root = Fd();
@@ -329,9 +329,9 @@ WorkerChild::~WorkerChild() {
 Result<void> WorkerChild::start(std::shared_ptr<WorkerGround> ground, Fd root, Fd link, Fd report,
                                 Serve serve) {
   for (const auto* has : {&ground->program, &ground->netns})
-    if (!*has) return fail(has->error().code(), has->error().message());
+    if (!*has) return base::pass(has->error());
   const auto place = ground->places.take();
-  if (!place) return fail(place.error().code(), place.error().message());
+  if (!place) return base::pass(place.error());
   Start start{
       life_, ground, *place, std::move(root), std::move(link), std::move(report), std::move(serve),
       {}};
