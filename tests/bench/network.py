@@ -44,9 +44,12 @@ def client(stage, side, words, ours=False):
 # ---- vdevices: the programs sleep while they wait --------------------------------------------------
 
 def queues_of(pid):
-    """The inode numbers of the queues that a process has mapped."""
-    with open(f"/proc/{pid}/maps", encoding="ascii") as lines:
-        return {line.split()[4] for line in lines if "/memfd:vrdma-queues" in line}
+    """The inode numbers of the queues that a process has mapped; of one that has ended, none."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="ascii") as lines:
+            return {line.split()[4] for line in lines if "/memfd:vrdma-queues" in line}
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
 
 
 def place_worker(stage, of, processor):

@@ -49,7 +49,7 @@ ctl vdev delete again
 before=$(names)
 
 say "the next daemon takes over the sessions of programs"
-spawn server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -p "$PORT"
+spawn server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 -p "$PORT"
 wait_until 20 listens server || fail "the server does not listen"
 for how in kill_daemon stop_daemon; do
   $how
@@ -60,7 +60,7 @@ for how in kill_daemon stop_daemon; do
   ctl vdev delete after || fail "after $how: a vdevice cannot be deleted"
 done
 [[ $(grep -c "took over the session" "$T/vrdmad.log") -eq 2 ]] || fail "the session of the server is not taken over"
-on b nobody ibv_rc_pingpong -d vb -g "$INDEX_B" -p "$PORT" 10.0.0.1 >/dev/null || fail "the server does not work"
+on b nobody ibv_rc_pingpong -d vb -g "$INDEX_B" -n 100 -p "$PORT" 10.0.0.1 >/dev/null || fail "the server does not work"
 reap server 10
 [[ $REAPED -eq 0 ]] || fail "the server ends with status $REAPED"
 
@@ -101,7 +101,7 @@ start_daemon
 [[ $(names) == $({ grep -v "^v0\$" <<<"$before"; echo more; } | sort) ]] || fail "not as it was before"
 
 say "a full run directory: programs work, and the log says what the next daemon cannot take over"
-spawn server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -p "$PORT"
+spawn server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 -p "$PORT"
 wait_until 20 listens server || fail "the server does not listen"
 before=$(grep -c "took over the session" "$T/vrdmad.log")
 fill "$R"
@@ -119,7 +119,7 @@ for how in kill_daemon stop_daemon; do
   start_daemon
 done
 [[ $(grep -c "took over the session" "$T/vrdmad.log") -eq $((before + 2)) ]] || fail "the session with files is not taken over"
-on b nobody ibv_rc_pingpong -d vb -g "$INDEX_B" -p "$PORT" 10.0.0.1 >/dev/null || fail "the server does not work"
+on b nobody ibv_rc_pingpong -d vb -g "$INDEX_B" -n 100 -p "$PORT" 10.0.0.1 >/dev/null || fail "the server does not work"
 reap server 10
 [[ $REAPED -eq 0 ]] || fail "the server ends with status $REAPED"
 
