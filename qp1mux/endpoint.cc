@@ -41,10 +41,9 @@ base::Result<void> EndpointState::check_qpn(uint32_t qpn) {
       EPERM, "queue pair " + std::to_string(qpn) + " does not belong to vdevice " + setup.vdevice);
 }
 
-bool EndpointState::take(base::TokenBucket& bucket) {
-  if (bucket.take(mux->clock.now())) return true;
-  ++counters.over_rate;
-  return false;
+bool EndpointState::counted(bool has_token) {
+  if (!has_token) ++counters.over_rate;
+  return has_token;
 }
 
 std::string requester_name(const EndpointState* sender, const verbs::Gid& source) {
@@ -54,11 +53,8 @@ std::string requester_name(const EndpointState* sender, const verbs::Gid& source
 
 bool EndpointState::take_incoming(const EndpointState* sender, const verbs::Gid& source) {
   const base::TimePoint now = mux->clock.now();
-  if (sender != nullptr ? tenants.take(now, sender->setup.tenant)
-                        : hosts.take(now, host_of(source)))
-    return true;
-  ++counters.over_rate;
-  return false;
+  return counted(sender != nullptr ? tenants.take(now, sender->setup.tenant)
+                                   : hosts.take(now, host_of(source)));
 }
 
 bool EndpointState::has_room() {
@@ -68,7 +64,7 @@ bool EndpointState::has_room() {
 }
 
 base::Result<void> EndpointState::take_outgoing() {
-  if (has_room() && take(outgoing)) return {};
+  if (has_room() && counted(outgoing.take(mux->clock.now()))) return {};
   ++counters.limited;
   return no_room();
 }
@@ -229,7 +225,7 @@ base::Result<void> RawPort::send(const Path& path, const wire::Mad& mad) {
     if (rep.status == static_cast<uint8_t>(wire::SidrStatus::kValid))
       if (auto ok = endpoint.check_qpn(rep.qpn); !ok) return ok;
   }
-  if (!endpoint.take(endpoint.outgoing)) {
+  if (!endpoint.counted(endpoint.outgoing.take(endpoint.mux->clock.now()))) {
     ++endpoint.counters.limited;
     return base::fail(EAGAIN,
                       "vdevice " + endpoint.setup.vdevice + " exceeds its rate of requests");

@@ -62,8 +62,8 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   // The listener at `gid` itself, at its family, or at all; or null.
   [[nodiscard]] std::shared_ptr<ListenerState> listener(uint64_t service_id,
                                                         const verbs::Gid& gid) const;
-  // False, and counted, if the bucket has no token.
-  [[nodiscard]] bool take(base::TokenBucket& bucket);
+  // Returns `has_token`, and counts a request that has none.
+  [[nodiscard]] bool counted(bool has_token);
   // Takes a token for a request from `sender`; null: from the host at `source`.
   [[nodiscard]] bool take_incoming(const EndpointState* sender, const verbs::Gid& source);
   [[nodiscard]] bool has_room();
@@ -162,8 +162,8 @@ class MuxState {
   // True if the vdevice has raw access, which then gets the packet.
   static bool hand_to_raw(EndpointState& endpoint, const Packet& packet);
 
-  // The endpoint's exchange with the sender, if both ids match; or null. Who names our id has
-  // proved that it receives what we send.
+  // The endpoint's exchange with the sender, if both ids match; or null. A host that names our id
+  // has proved that it receives what we send.
   [[nodiscard]] std::shared_ptr<Exchange> find(const EndpointState& endpoint, const Packet& packet,
                                                uint32_t ours, uint32_t theirs) const;
   // False if the message matches no exchange.

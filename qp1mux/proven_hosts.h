@@ -14,8 +14,8 @@
 
 namespace vrdma::qp1mux {
 
-// Anybody may send a request in the name of a host; but only who receives the answer knows the
-// random communication id in it. Hosts are those of host_of().
+// Anybody may send a request in the name of a host; but only the host that receives the answer
+// knows the random communication id in it. Hosts are those of host_of().
 class ProvenHosts {
  public:
   static constexpr size_t kMost = 4096;  // then the one whose proof is the oldest is forgotten

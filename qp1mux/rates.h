@@ -1,4 +1,4 @@
-// A rate for each of those who send requests.
+// A rate for each sender of requests.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace vrdma::qp1mux {
 }
 
 // Token buckets by name. When kMany names have one that is in use, all others share that of Name(),
-// which must be nobody's.
+// which no sender may have.
 template <class Name>
 class Rates {
  public:

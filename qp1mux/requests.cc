@@ -121,7 +121,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   Exchange* known = by_peer({&endpoint, packet.source, message.local_id, PeerKey::Kind::kId});
   if (known != nullptr && known->transaction == packet.mad.header.transaction_id)
     return on_request_again(*known, packet);
-  // Of another host anybody can guess these numbers. So a new connection of the same queue pair
+  // Anybody can guess these numbers of another host. So a new connection of the same queue pair
   // must be proven first, in on_rtu(), and one of the same id ends nothing.
   bool contests = false;
   if (known == nullptr) {

@@ -43,9 +43,7 @@ std::string OptionsFile::sentence(const CLI::ParseError& error) const {
         line != 0 && at != std::string::npos &&
         text.find_first_of(kLetters, at + 2 + name.size()) != at + 2 + name.size())
       text = place(line) + text;
-  text = base::printable(text);
-  if (text.size() > kSentence) text = text.substr(0, kSentence) + "...";
-  return text;
+  return base::printable(text, kSentence);
 }
 
 std::string OptionsFile::place(unsigned line) const {

@@ -12,7 +12,6 @@ namespace {
 constexpr size_t kEthernet = 14;
 constexpr uint16_t kIpv4Type = 0x0800, kIpv6Type = 0x86dd;
 constexpr size_t kVariantByte = 4;  // of the BTH: FECN, BECN and reserved bits
-constexpr uint8_t kEcn = 0x03;
 
 template <class T>
 T& at(Frame& frame, size_t offset) {
@@ -101,9 +100,9 @@ bool mark(Frame& frame, const Parts& parts) {
   const bool ipv4 = is_ipv4(frame, parts);
   uint8_t& byte = frame[parts.ip + 1];
   const int shift = ipv4 ? 0 : 4;
-  const int ecn = byte >> shift & kEcn;
-  if (ecn == 0 || ecn == kEcn) return false;
-  byte = static_cast<uint8_t>(byte | kEcn << shift);
+  const int ecn = byte >> shift & wire::kEcn;
+  if (ecn == 0 || ecn == wire::kCongestionExperienced) return false;
+  byte = static_cast<uint8_t>(byte | wire::kCongestionExperienced << shift);
   if (ipv4) {
     auto& ip = at<wire::Ipv4Header>(frame, parts.ip);
     ip.checksum = 0;

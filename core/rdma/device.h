@@ -324,6 +324,9 @@ struct Qp {
   }
   [[nodiscard]] Memory memory() const;
   [[nodiscard]] verbs::Gid dgid() const;  // of the path; set at RTR
+  [[nodiscard]] uint32_t dest_qpn() const {
+    return link.remote ? link.remote->qpn : attributes.dest_qpn;
+  }
   // A connected queue pair gets the sender that fits its link (Device::choose_sender). What the one
   // before had in hand is begun anew.
   void choose_sender();

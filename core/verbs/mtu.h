@@ -1,6 +1,7 @@
 // The path MTU of RoCE: payload bytes of a packet (IBTA 9.7.2), a power of two from 256 to 4096.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace vrdma::verbs {
@@ -14,10 +15,11 @@ constexpr uint32_t roce_mtu(uint32_t netdev_mtu) {
   return fits;
 }
 
-// As ibv_mtu: 1 = 256 .. 5 = 4096.
+// Of a code, as ibv_mtu: 1 = 256 .. 5 = 4096.
+constexpr uint32_t mtu_bytes(uint32_t code) { return 128u << std::clamp(code, 1u, 5u); }
 constexpr uint8_t mtu_code(uint32_t bytes) {
   uint8_t code = 1;
-  while (code < 5 && 128u << (code + 1) <= bytes) ++code;
+  while (code < 5 && mtu_bytes(code + 1u) <= bytes) ++code;
   return code;
 }
 

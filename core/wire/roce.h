@@ -20,8 +20,6 @@
 
 namespace vrdma::wire {
 
-using verbs::few_source_port;
-using verbs::kMostSourcePorts;
 using verbs::kRocePort;
 
 struct Bth {
@@ -78,9 +76,10 @@ struct Ieth {
 };
 static_assert(sizeof(Ieth) == 4);
 
-// Of the traffic class, or type of service (RFC 3168 section 5): the codepoint, and the marks of
-// congestion.
+// Of the traffic class, or type of service (RFC 3168 section 5): the bits of the codepoint and
+// those of congestion, and values of the latter.
 constexpr uint8_t kDscp = 0xfc, kEcn = 0x03;
+constexpr uint8_t kEct0 = 0x02, kCongestionExperienced = 0x03;
 
 constexpr size_t kIcrcBytes = 4;
 constexpr size_t kCnpReserved = 16;

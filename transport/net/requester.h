@@ -97,8 +97,8 @@ class Requester {
   static constexpr uint32_t kGoBackAfter = 64;    // packets
   static constexpr size_t kMostRequests = 128;    // in hand
 
-  // What it refers to outlives it. Changes of the times, the retries and max_rd_atomic have effect
-  // at once.
+  // `attributes`, `memory` and `counters` outlive it. It reads timeout, retry_cnt, rnr_retry and
+  // max_rd_atomic at each use.
   Requester(const Attributes& attributes, Memory& memory, Counters& counters);
 
   // Whether another request should be posted: all earlier ones have been sent, and there is room.

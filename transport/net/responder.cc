@@ -120,9 +120,9 @@ void Responder::receive(const wire::Packet& packet) {
   nak_ = {expected_, wire::kNakSequence};
 }
 
-// A message with a gap is lost (IBTA 9.8.2.2), and its sender does not learn of it. Nor would it be
-// told that a packet which the network repeats, or brings late, writes to memory once more, when
-// the program may use that for something else: such a packet is dropped.
+// A message with a gap is lost (IBTA 9.8.2.2), and its sender does not learn of it. A packet that
+// the network repeats or brings late would write to memory again, which the program may use for
+// something else by then. So such a packet is dropped.
 void Responder::receive_unreliable(const wire::Packet& packet) {
   const int32_t ahead = psn_distance(expected_, packet.psn);
   if (ahead < 0 && static_cast<uint64_t>(-int64_t{ahead}) <= std::min(turn_, kMostLate)) {

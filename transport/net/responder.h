@@ -96,8 +96,8 @@ class Responder {
   static constexpr uint32_t kMostHeld = kSpan / 2;
   static constexpr uint32_t kMostResources = 128;
 
-  // What it refers to outlives it. Changes of min_rnr_timer and max_dest_rd_atomic have effect at
-  // once.
+  // `attributes`, `target` and `counters` outlive it. It reads min_rnr_timer and max_dest_rd_atomic
+  // at each use.
   Responder(const Attributes& attributes, Target& target, Counters& counters);
 
   // A request, of the right service.

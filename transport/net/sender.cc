@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/wire/mad.h"
+#include "core/verbs/mtu.h"
 
 namespace vrdma::transport::net {
 
@@ -24,9 +24,9 @@ NetSender::NetSender(rdma::Qp& qp, Lane& lane, std::unique_ptr<Port> port, Count
       options_(options),
       port_(std::move(port)),
       attributes_(attributes()),
-      responder_(attributes_, *this, counters) {
+      responder_(attributes_, *this, counters),
+      share_(port_->shared_window(), [this] { resume(); }) {
   set_session(qp.context->id);
-  share_.emplace(port_->shared_window(), [this] { resume(); });
 }
 
 NetSender::~NetSender() {
@@ -41,8 +41,8 @@ Attributes NetSender::attributes() const {
   const auto& remote = qp_.link.remote;
   Attributes made;
   made.reliable = verbs::is_reliable(qp_.type);
-  made.mtu = 128u << std::clamp(its.path_mtu, 1u, 5u);
-  made.dest_qpn = remote ? remote->qpn : its.dest_qpn;
+  made.mtu = verbs::mtu_bytes(its.path_mtu);
+  made.dest_qpn = qp_.dest_qpn();
   made.sq_psn = remote ? remote->sq_psn : its.sq_psn;
   made.rq_psn = remote ? remote->rq_psn : its.rq_psn;
   made.timeout = its.timeout;
@@ -72,7 +72,7 @@ void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint
   }
   const bool responds =
       wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse;
-  // Not of a packet that is none of the connection's: anybody can mark such ones.
+  // A mark counts only on a packet that the connection expects: any host can mark others.
   if (marked &&
       (responds ? requester_ && requester_->in_flight(packet.psn) : responder_.awaits(packet.psn)))
     note_mark(packet, now);
@@ -121,7 +121,7 @@ void NetSender::link_changed() {
 void NetSender::attributes_changed() {
   attributes_ = attributes();
   port_->attributes_changed();
-  share_.emplace(port_->shared_window(), [this] { resume(); });
+  share_.move_to(port_->shared_window());
   resume();
 }
 
@@ -143,7 +143,7 @@ std::optional<rdma::Sender::OnNetwork> NetSender::on_network() const {
 bool NetSender::run(Turn& turn) {
   const bool more = send(turn);
   note_on_way();
-  share_->end_turn();
+  share_.end_turn();
   return more;
 }
 
@@ -200,31 +200,30 @@ NetSender::Next NetSender::next(Burst* burst) {
     return Next::kBurst;
   }
   const base::TimePoint now = base::EventLoop::now();
-  const bool may_send = congestion_.may_send(now);
-  paced_ = !may_send;
+  paced_ = !congestion_.may_send(now);
   // They take turns: a peer that reads without end leaves time for requests.
   const bool requests_first = std::exchange(answered_, false);
-  const auto answer = [&] { return answered_ = may_send && responder_.next(burst); };
+  const auto answer = [&] { return answered_ = !paced_ && responder_.next(burst); };
   if (!requests_first && answer()) return Next::kBurst;
-  const Next next = next_request(burst, now, may_send);
+  const Next next = next_request(burst, now);
   if (next != Next::kNothing || !requests_first) return next;
   return answer() ? Next::kBurst : Next::kNothing;
 }
 
-NetSender::Next NetSender::next_request(Burst* burst, base::TimePoint now, bool may_send) {
+NetSender::Next NetSender::next_request(Burst* burst, base::TimePoint now) {
   if (!qp_.can_send()) {
     if (ring_.ours()) (void)ring_.let_go();
     return Next::kNothing;
   }
   make_requester();
   if (waiting_ && window_.empty()) return finish_waiting();
-  if (!may_send) return Next::kNothing;
+  if (paced_) return Next::kNothing;
   requester_->set_burst(congestion_.burst(attributes_.mtu, Burst::kMost));
   // The pace is asked for each burst, also for one that is sent again.
   rdma::Pace* const pace = qp_.context->device->pace;
   if (pace != nullptr && (ring_.in_hand() > 0 || ring_.ours()) && !pace->admit(*this))
     return Next::kNothing;
-  if (!requester_->has_lost() && !share_->may_send()) return Next::kNothing;
+  if (!requester_->has_lost() && !share_.may_send()) return Next::kNothing;
   if (requester_->next(burst, now)) return Next::kBurst;
   if (waiting_ || !requester_->wants_request() || qp_.state() == QpState::kSqd)
     return Next::kNothing;

@@ -115,11 +115,11 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] Attributes attributes() const;
   bool send(Turn& turn);
   void note_on_way() {
-    if (requester_) share_->set(uint64_t{requester_->on_way()} * attributes_.mtu);
+    if (requester_) share_.set(uint64_t{requester_->on_way()} * attributes_.mtu);
   }
   void note_mark(const wire::Packet& packet, base::TimePoint now);
   Next next(Burst* burst);
-  [[nodiscard]] Next next_request(Burst* burst, base::TimePoint now, bool may_send);
+  [[nodiscard]] Next next_request(Burst* burst, base::TimePoint now);
   void make_requester();
   Next fetch();
   Next idle();
@@ -206,8 +206,8 @@ class NetSender final : public rdma::Sender,
   std::optional<rdma::WorkRequest> waiting_;
   verbs::WcStatus waiting_status_{};
   KeyChange key_change_;
-  std::unique_ptr<Burst> refused_;             // by the port
-  std::optional<SharedWindow::Member> share_;  // always there
+  std::unique_ptr<Burst> refused_;  // by the port
+  SharedWindow::Member share_;
   Congestion congestion_;
   bool answered_ = false;     // the last burst was of the responder
   bool paced_ = false;        // it allowed nothing when last asked

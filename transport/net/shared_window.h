@@ -33,11 +33,20 @@ class SharedWindow {
         : window_(std::move(window)), resume_(std::move(resume)) {}
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
-    ~Member() {
-      if (window_ == nullptr) return;
-      std::erase(window_->waiting_, this);
-      set(0);
-      end_turn();
+    ~Member() { move_to(nullptr); }
+
+    // From now on it shares that window, with what it has on its way.
+    void move_to(std::shared_ptr<SharedWindow> window) {
+      if (window == window_) return;
+      const uint64_t bytes = bytes_;
+      if (window_ != nullptr) {
+        std::erase(window_->waiting_, this);
+        waits_ = false;
+        set(0);
+        end_turn();
+      }
+      window_ = std::move(window);
+      set(bytes);
     }
 
     // Whether it may send something now. False: it will be called.
@@ -63,7 +72,7 @@ class SharedWindow {
 
    private:
     friend class SharedWindow;
-    const std::shared_ptr<SharedWindow> window_;
+    std::shared_ptr<SharedWindow> window_;
     const std::function<void()> resume_;
     uint64_t bytes_ = 0;
     bool waits_ = false, called_ = false;

@@ -24,13 +24,13 @@ std::unique_ptr<Outgoing> take_spare(uint16_t source_port) {
     taken = std::move(spares().back());
     spares().pop_back();
   }
-  taken->clear(source_port);
+  taken->leave_by(source_port);
   return taken;
 }
 
 void give_spare(std::unique_ptr<Outgoing> batch) {
-  batch->clear();  // of the bytes that it keeps
-  if (spares().size() <= wire::kMostSourcePorts) spares().push_back(std::move(batch));
+  batch->clear();
+  if (spares().size() <= verbs::kMostSourcePorts) spares().push_back(std::move(batch));
 }
 
 }  // namespace

@@ -3,8 +3,9 @@
 // A message may have several packets of one flow, each as long as the first but the last (UDP_GRO,
 // udp(7)). The ICRC of each is verified. Its IPv4 identification is not visible to a UDP socket:
 // any is accepted for which the ICRC fits (core/wire/icrc.h), which leaves 16 bits to detect
-// errors, in addition to the UDP checksum if the sender computes one. The header tells which, so
-// that who knows the sender can ask for more (numbering.h). Of IPv6 all 32 bits are verified.
+// errors, in addition to the UDP checksum if the sender computes one. The message's header has the
+// identification that fitted, so that a connection can compare it with those of its peer
+// (numbering.h). Of IPv6 all 32 bits are verified.
 //
 // Everything in a packet is a stranger's word. What it does not say of itself, its addresses, is
 // the kernel's.

@@ -11,9 +11,8 @@ namespace vrdma::transport::roce {
 
 namespace {
 
-// The traffic class, or type of service: RFC 3168 section 5. Adapters send CNPs at priority 48.
-constexpr uint8_t kEct0 = 0x02, kCongestionExperienced = 0x03;
-constexpr uint8_t kCnpTrafficClass = 48 << 2 | kEct0;
+// Adapters send CNPs at priority 48.
+constexpr uint8_t kCnpTrafficClass = 48 << 2 | wire::kEct0;
 
 }  // namespace
 
@@ -50,11 +49,10 @@ class Network::PeerPort final : public net::Port {
     const auto& vector = qp_.attributes.av;
     way_.source = qp_.sgid;
     way_.destination = qp_.dgid();
-    way_.traffic_class = (vector.traffic_class & wire::kDscp) | kEct0;
+    way_.traffic_class = (vector.traffic_class & wire::kDscp) | wire::kEct0;
     way_.hop_limit = vector.hop_limit;
     way_.flow_label = vector.flow_label;
-    flow_ = wire::source_port(way_.flow_label, qp_.qpn,
-                              qp_.link.remote ? qp_.link.remote->qpn : qp_.attributes.dest_qpn);
+    flow_ = wire::source_port(way_.flow_label, qp_.qpn, qp_.dest_qpn());
   }
   // False: it is from another host than the peer, or to another address.
   [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header,
@@ -64,7 +62,7 @@ class Network::PeerPort final : public net::Port {
       ++network_.counters_.endpoint.incoming.icrc_error;
       return true;
     }
-    const bool marked = (header.traffic_class & wire::kEcn) == kCongestionExperienced;
+    const bool marked = (header.traffic_class & wire::kEcn) == wire::kCongestionExperienced;
     sender_->receive(packet, marked, now);
     return true;
   }

@@ -23,8 +23,7 @@ Outgoing::Outgoing() {
   to_.reserve(kMost);  // messages point into it
 }
 
-void Outgoing::clear(uint16_t source_port) {
-  source_port_ = source_port;
+void Outgoing::clear() {
   count_ = total_ = pieces_used_ = 0;
   used_ = 0;
   open_ = false;

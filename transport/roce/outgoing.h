@@ -43,8 +43,10 @@ class Outgoing {
   // Adds one packet, whose payload stays until it is sent. False: there is no room.
   [[nodiscard]] bool add(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex,
                          bool segments);
+  // Drops all, and frees the payloads that it keeps.
+  void clear();
   // What is added from now on leaves by a socket of that port.
-  void clear(uint16_t source_port = wire::kRocePort);
+  void leave_by(uint16_t source_port) { source_port_ = source_port; }
 
   // Messages from `first` on.
   [[nodiscard]] mmsghdr* messages(uint32_t first = 0) { return &messages_[first]; }

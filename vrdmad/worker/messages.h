@@ -202,7 +202,7 @@ struct RoceSocket {
   uint64_t vdevice = 0;
   verbs::Gid address;
   int32_t error = 0;  // errno
-  // Those that there should be, and, a bit for each, those that there are.
+  // The number of source ports, and a bit for each that has a socket beside this message.
   uint32_t sources = 0, has_sources = 0;
   bool operator==(const RoceSocket&) const = default;
 };

@@ -255,7 +255,7 @@ void fields(A& at, RoceSocket& message) {
   at.require(message.error >= 0);
   at.number(message.sources);
   at.number(message.has_sources);
-  at.require(message.sources <= wire::kMostSourcePorts &&
+  at.require(message.sources <= verbs::kMostSourcePorts &&
              message.has_sources >> message.sources == 0);
 }
 

@@ -333,7 +333,7 @@ int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
       if (to != QpState::kSqd) now.sq_draining = 0;
       if (qp->link.remote && has(verbs::kQpSqPsn)) qp->link.remote->sq_psn = now.sq_psn;
       context_->device->fabric->relink(*qp);
-      if (qp->sender) qp->sender->attributes_changed();  // of a new link it has been told
+      if (qp->sender) qp->sender->attributes_changed();  // relink() has told it of a new link
   }
   answer->reply.modify_qp.state = qp->attributes.state;
   return 0;

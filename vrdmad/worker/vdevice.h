@@ -28,7 +28,7 @@ class RawGsi;
 // What the workers share: nothing but how the daemon was started.
 struct SessionSettings {
   uint32_t grace_ms = 30'000;  // for which clients wait for the next daemon
-  // For how long sessions wait for what is not there: until clients may give up soon.
+  // How long a session waits to be taken over: half of the grace period of its client.
   [[nodiscard]] base::Duration patience() const { return std::chrono::milliseconds(grace_ms / 2); }
   uint32_t source_ports = 0;       // that packets of RoCE v2 leave from; 0: all from port 4791
   std::string state_dir;           // of the sessions' files, for control; empty: there are none

@@ -234,7 +234,7 @@ void Worker::on(const RoceSocket& message, Beside beside) {
   auto next = beside.begin() + 1;
   std::vector<transport::roce::SourceSocket> all(message.sources);
   for (unsigned i = 0; i < all.size(); ++i) {
-    all[i].port = wire::few_source_port(i);
+    all[i].port = verbs::few_source_port(i);
     if ((message.has_sources >> i & 1) != 0) all[i].socket = std::move(*next++);
   }
   vdevice->network->open(message.address, std::move(beside[0]), std::move(all));
@@ -338,7 +338,7 @@ SessionTies Worker::ties_of(const Furnisher::Adopted& one) const {
   if (vdevice == nullptr || !anchors || !journal) return none;
   const auto files = SessionFiles::open(std::move(*anchors), std::move(*journal));
   const auto image = files ? SessionImage::decode(files->journal->image()) : pass(files.error());
-  if (!image) return none;  // which adopt() will say
+  if (!image) return none;  // adopt() will report the error
   return vrdmad::ties_of(*image, one.vdevice, [&](const verbs::Gid& gid) -> uint64_t {
     const rdma::Device* const owner = vdevice->device.fabric->find(gid);
     const auto its = std::find_if(vdevices_.begin(), vdevices_.end(), [owner](const auto& each) {

@@ -58,5 +58,22 @@ TEST_F(Shared, FreesTheRoomOfOneThatGoes) {
   EXPECT_EQ(called, (std::vector{'a'}));
 }
 
+TEST_F(Shared, TakesWhatIsOnItsWayToAnotherWindow) {
+  const auto other = std::make_shared<SharedWindow>();
+  a.set(SharedWindow::kMost);
+  EXPECT_FALSE(b.may_send());
+  EXPECT_FALSE(c.may_send());
+  a.move_to(window);
+  EXPECT_EQ(called, (std::vector<char>{})) << "it is the same";
+  c.move_to(other);
+  a.move_to(other);
+  EXPECT_EQ(window->on_way(), 0u);
+  EXPECT_EQ(other->on_way(), SharedWindow::kMost);
+  EXPECT_EQ(called, (std::vector{'b'}));
+  EXPECT_FALSE(c.may_send());
+  a.set(0);
+  EXPECT_EQ(called, (std::vector{'b', 'c'}));
+}
+
 }  // namespace
 }  // namespace vrdma::transport::net

@@ -311,7 +311,7 @@ struct Spread : Networked {
   static std::vector<SourceSocket> sources_at(const verbs::Gid& gid) {
     std::vector<SourceSocket> all;
     for (unsigned i = 0; i < kPorts; ++i)
-      all.push_back({wire::few_source_port(i), socket_at(gid, wire::few_source_port(i))});
+      all.push_back({verbs::few_source_port(i), socket_at(gid, verbs::few_source_port(i))});
     return all;
   }
   // The source ports of what has come, by destination queue pair.
@@ -346,7 +346,7 @@ TEST_F(Spread, GiveEachQueuePairOnePort) {
   std::map<uint32_t, uint16_t> due;
   for (int i = 0; i < 30; ++i) {
     connect({});
-    due[qp_b->qpn] = wire::few_source_port(wire::source_port(0, qp_a->qpn, qp_b->qpn) % kPorts);
+    due[qp_b->qpn] = verbs::few_source_port(wire::source_port(0, qp_a->qpn, qp_b->qpn) % kPorts);
     write(8);
     EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; })) << "nobody answers";
   }

@@ -132,7 +132,8 @@ struct Sockets : OwnNetns {
   void send(const base::Fd& socket, const net::Burst& burst, const NetworkHeader& way,
             uint16_t port = wire::kRocePort) {
     const auto out = std::make_unique<Outgoing>();
-    out->clear(port);
+    out->clear();
+    out->leave_by(port);
     EXPECT_EQ(out->add(burst, 0, way, 0, true), burst.count);
     EXPECT_EQ(::sendmmsg(socket.get(), out->messages(), out->count(), 0),
               static_cast<int>(out->count()));
