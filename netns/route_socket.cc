@@ -148,7 +148,7 @@ void parse_route(nlmsghdr* message, NextHop* hop) {
     const nlattr* metric = metrics[which];
     return metric != nullptr && ::nla_len(metric) == 4 ? ::nla_get_u32(metric) : 0;
   };
-  // What expires was learnt by ICMP, and that anybody can forge.
+  // A metric that expires comes from an ICMP message, which any host can forge.
   const nlattr* cache = attributes[RTA_CACHEINFO];
   const bool learnt = cache != nullptr && ::nla_len(cache) >= int{sizeof(rta_cacheinfo)} &&
                       static_cast<const rta_cacheinfo*>(::nla_data(cache))->rta_expires != 0;

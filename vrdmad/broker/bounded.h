@@ -34,7 +34,8 @@ class Bounded {
   static constexpr std::chrono::seconds kLongest{5};  // for a thread that does not sleep
   static constexpr int kPart = 20;
   static constexpr std::chrono::milliseconds kAtOnce{200};
-  // Of each look, which costs nothing. A sanitizer makes each take many times as long.
+  // Processor time of each look that is not charged. A sanitizer makes looks take many times as
+  // long.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   static constexpr std::chrono::milliseconds kFree{20};
 #else

@@ -75,7 +75,9 @@ class WorkerProcess {
   const uint32_t worker;  // its entry
   base::Fd link;          // SOCK_SEQPACKET, blocking; its other end is the worker's descriptor 3
   base::Fd pidfd;         // readable when the worker has ended, unless a thread of it hangs
-  base::Fd report;        // the same; then it may have a memory limit (broker::Request::Op)
+  // Ends when the worker was reaped. A message before that is the memory limit that it exceeded
+  // (broker::Request::Op).
+  base::Fd report;
 
  private:
   std::shared_ptr<Broker> broker_;  // none: moved from

@@ -1,4 +1,4 @@
-// Queue pair 1 on the wire, at addresses of lo: who floods it, and who else uses it.
+// Queue pair 1 on the wire, at addresses of lo: a host that floods it, and another host.
 #include "vrdmad/cm/gsi_network.h"
 
 #include <gtest/gtest.h>
