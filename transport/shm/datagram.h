@@ -2,8 +2,9 @@
 // group's members. What nobody takes is lost and counted; the sender does not learn.
 //
 // The sender pays for each copy. A large group is served over several turns: members that leave or
-// join meanwhile may get the message or not. A receiver whose Q_Key is another takes nothing,
-// whether the message was sent to it or to a group (IBTA 10.2.5).
+// join meanwhile may get the message or not, and when one leaves, another may miss it. A receiver
+// whose Q_Key is another takes nothing, whether the message was sent to it or to a group
+// (IBTA 10.2.5).
 #pragma once
 
 #include <functional>
