@@ -14,9 +14,10 @@ SLOWEST = 10
 REASONS = 8  # lines of a failed test's output that are repeated at the end
 # lib.sh's and gtest's words for a wait that was over before what was waited for was the case.
 # The first line of an output is indented in JUnit's file.
-LATE = re.compile(r"^\s*FAILED: .* \(waited \d+ s\)$|^Value of: wait_for\(|^  Actual: false", re.M)
+WAIT = r"Value of: (?:[\w.:>-]*(?:\.|->|::))?(?:wait_for|eventually|run_until)\(.*\n  Actual: false$"
+LATE = re.compile(r"^\s*FAILED: .* \(waited \d+ s\)$|^" + WAIT, re.M)
 HARD = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:|Segmentation fault|"
-                  r"^\s*FAILED: (?!.*\(waited \d+ s\)$)|: Failure\n(?!Value of: wait_for\()", re.M)
+                  r"^\s*FAILED: (?!.*\(waited \d+ s\)$)|: Failure\n(?!" + WAIT + ")", re.M)
 REASON = re.compile(r"^\s*FAILED: |^!! |Sanitizer: |runtime error: |: Failure$")
 
 
@@ -69,11 +70,18 @@ def self_test():
     said = {
         "late": ["FAILED: the server does not listen (waited 20 s)\n",
                  "\n\t\tFAILED: it is the first line (waited 20 s)\n",
-                 "x.cc:7: Failure\nValue of: wait_for([&] { return true; })\n  Actual: false\n"],
+                 "FAILED: it does not listen: its log has (waited 20 s)\ntwo lines\n---- server.log\n",
+                 "x.cc:7: Failure\nValue of: wait_for([&] { return true; })\n  Actual: false\n",
+                 "x.cc:7: Failure\nValue of: rig.wait_for(1)\n  Actual: false\nExpected: true\n",
+                 "x.cc:7: Failure\nValue of: vrdmad::eventually([] { return list() == 0; })\n  Actual: false\n",
+                 "x.cc:7: Failure\nValue of: run_until(*loop, [&] { return done; })\n  Actual: false\n"],
         "failed": ["FAILED: the data are not the same\n",
                    "\n\t\tFAILED: the data are not the same\nFAILED: it is late (waited 5 s)\n",
                    "FAILED: it is not there (waited 5 s)\nERROR: AddressSanitizer: heap-use\n",
                    "FAILED: it is not there (waited 5 s)\nFAILED: a file is left\n",
+                   "FAILED: the programs differ:\nFAILED is the state (waited 5 s)\n",
+                   "x.cc:7: Failure\nValue of: is_in_order(run_until(1))\n  Actual: false\n",
+                   "x.cc:7: Failure\nValue of: wait_for(2, milliseconds(20))\n  Actual: true\nExpected: false\n",
                    "x.cc:7: Failure\nValue of: wait_for(1)\n  Actual: false\nx.cc:8: Failure\nExpected"],
     }
     wrong = [(verdict, text) for verdict, texts in said.items() for text in texts

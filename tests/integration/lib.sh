@@ -28,7 +28,14 @@ readonly REPORT='(ERROR|WARNING): \w+Sanitizer|runtime error:'  # a sanitizer's,
 
 say() { echo "-- $*"; }
 skip() { echo "skipped: $*"; exit 77; }
-fail() { FAILED=1; echo "FAILED: $*${WAITED:+ (waited $WAITED s)}" >&2; exit 1; }
+fail() { failed "$@"; exit 1; }
+# failed WORDS...: prints the reason of a failure. Its first line says how long a wait was: see tests/verdict.py.
+failed() {
+  local words=$* first
+  first=${words%%$'\n'*}
+  FAILED=1
+  echo "FAILED: $first${WAITED:+ (waited $WAITED s)}${words:${#first}}" >&2
+}
 
 # ---- begin and end ------------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ stop_daemon() {
   local pid=$DAEMON status=0
   DAEMON=
   kill -TERM "$pid" || { echo "FAILED: vrdmad is not running any more" >&2; return 1; }
-  wait_until 15 ended "$pid" || { kill -9 "$pid"; echo "FAILED: vrdmad does not end" >&2; return 1; }
+  wait_until 15 ended "$pid" || { kill -9 "$pid"; failed "vrdmad does not end"; return 1; }
   wait "$pid" || status=$?
   if grep -m 1 -A 60 -E "$REPORT" "$T/vrdmad.log"; then
     echo "FAILED: vrdmad's log has a sanitizer's report" >&2
