@@ -427,10 +427,15 @@ TEST_F(Vrdmactl, an_idle_daemon_has_one_thread_and_sleeps) {
   for (int i = 0; i < 500 && daemon_tasks() > idle_tasks; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(daemon_tasks(), idle_tasks);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const std::string before = daemon_status("voluntary_ctxt_switches");
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-  EXPECT_EQ(daemon_status("voluntary_ctxt_switches"), before);
+  // On a busy machine it may still be on its way into epoll_wait(2). One that polls never sleeps
+  // for a second.
+  bool sleeps = false;
+  for (int i = 0; i < 10 && !sleeps; ++i) {
+    const std::string before = daemon_status("voluntary_ctxt_switches");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    sleeps = daemon_status("voluntary_ctxt_switches") == before;
+  }
+  EXPECT_TRUE(sleeps);
 }
 
 TEST_F(Vrdmactl, watch_ends_when_the_daemon_does) {

@@ -227,6 +227,10 @@ struct HangingReaches : Reaches {
     job.done = [this, which](bool ok) { ended.emplace_back(which, ok); };
     by.submit(std::move(job));
   }
+  // A thread waits for the page: that is what the 2 in glibc's mutex says.
+  bool wait_for_a_hang() {
+    return run_until(*loop, [this] { return changes->native_handle()->__data.__lock == 2; });
+  }
   void TearDown() override {
     if (page.owns_lock()) page.unlock();
     run_until(*loop, [&] { return threads->count() == 0; });
@@ -308,7 +312,7 @@ TEST_F(HangingReaches, LetAnExporterGoWhenTheyDie) {
 TEST_F(HangingReaches, HoldAnExporterWhileTheyTouchItsMemory) {
   const auto importer = other_process();
   hang(*importer, 1, reach->memory());
-  run_for(*loop, std::chrono::milliseconds(100));
+  ASSERT_TRUE(wait_for_a_hang());
   bool released = false;
   importer->release(*reach, [&] { released = true; });
   run_for(*loop, Reach::kPatience + std::chrono::milliseconds(100));
@@ -320,7 +324,7 @@ TEST_F(HangingReaches, HoldAnExporterWhileTheyTouchItsMemory) {
 TEST_F(HangingReaches, TellAnExporterThoughTheImporterHasDied) {
   auto importer = other_process();
   hang(*importer, 1, reach->memory());
-  run_for(*loop, std::chrono::milliseconds(100));
+  ASSERT_TRUE(wait_for_a_hang());
   bool released = false;
   importer->release(*reach, [&] { released = true; });
   importer.reset();

@@ -233,7 +233,7 @@ struct UnansweredSessions : Furnishers {
   UnansweredSessions() : hung(std::make_shared<HungBroker>(broker)) {
     kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {}).value();
     of_worker(kit).journal->begin();
-    next.begin(temp.path(), 10, 101, patience);
+    next.begin(temp.path(), 10, 101, std::chrono::seconds(30));
     found.push_back({kVdevice, "red0", files_of(kit.session), account});
   }
   Furnisher::TakenOver take_over() {
@@ -242,7 +242,6 @@ struct UnansweredSessions : Furnishers {
       found.push_back({kVdevice, "red0", std::move(files), account});
     return taken;
   }
-  const base::Duration patience = std::chrono::milliseconds(300);
   std::shared_ptr<HungBroker> hung;
   SessionKit kit;
   Furnisher next;
@@ -272,6 +271,8 @@ TEST_F(UnansweredSessions, AreTriedLessAndLessOften) {
 }
 
 TEST_F(UnansweredSessions, AreGivenUpInTheEnd) {
+  const base::Duration patience = std::chrono::milliseconds(300);
+  next.begin(temp.path(), 10, 101, patience);
   ASSERT_EQ(take_over().unanswered.size(), 1u);
   std::this_thread::sleep_for(patience);
   EXPECT_TRUE(take_over().unanswered.empty());
