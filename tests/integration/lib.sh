@@ -326,6 +326,15 @@ reap() {
   unset "PID[$name]"
 }
 
+# kill_programs NAME...: some may end by themselves meanwhile, because their peer has ended.
+kill_programs() {
+  local name
+  for name in "$@"; do
+    kill -9 "${PID[$name]}" 2>/dev/null || true
+    reap "$name" 5
+  done
+}
+
 # listens NAME [PORT]: the background program waits for a TCP connection.
 listens() {
   local pid=${PID[$1]} hex
@@ -337,16 +346,78 @@ listens() {
 # listening VDEVICE: a program listens on it by rdma_cm.
 listening() { [[ $(ctl conn list "$1") == *LISTEN* ]]; }
 
+# tcp_server NAMESPACE USER COMMAND...: spawns `server` and waits until it listens on $PORT.
+tcp_server() {
+  spawn server "$@"
+  wait_until 20 listens server || fail "${*:3}: the server does not listen: $(<"$T/server.log")"
+}
+
 # listening_server NAMESPACE USER COMMAND...: spawns `server` and waits until there is one more
 # listener by rdma_cm than before, because a killed one may still be listed.
-listening_server() {
+listening_server() { listening_program server "$@"; }
+listening_program() { # NAME NAMESPACE USER COMMAND...
   local before
   before=$(cm_listeners)
-  spawn server "$@"
-  wait_until 20 cm_listens_since "$before" || fail "${*:3}: the server does not listen"
+  spawn "$@"
+  wait_until 20 cm_listens_since "$before" "$1" || fail "${*:4}: it does not listen: $(<"$T/$1.log")"
 }
 cm_listeners() { grep -c 'port [0-9]* listens' "$T/vrdmad.log" || true; }
-cm_listens_since() { ended "${PID[server]}" || [[ $(cm_listeners) -gt $1 ]]; }
+cm_listens_since() { ended "${PID[${2:-server}]}" || [[ $(cm_listeners) -gt $1 ]]; } # COUNT [NAME]
+
+# datagram_server NAMESPACE PORT USER COMMAND...: spawns `server` and waits until a program there has bound the port.
+datagram_server() {
+  spawn server "$1" "${@:3}"
+  wait_until 20 takes_datagrams "$1" "$2" || fail "${*:4}: nobody has the port"
+}
+takes_datagrams() { # NAMESPACE PORT
+  local hex
+  ended "${PID[server]}" && fail "the server ended before its client came"
+  printf -v hex %04X "$2"
+  $(enter "$1") grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex " /proc/self/net/udp /proc/self/net/udp6
+}
+
+# udpong_client NAMESPACE USER OPTIONS...: udpong treats a reply that is a millisecond late as lost and confuses it with
+# the next one. A run that has fallen behind may never end, and is restarted.
+udpong_client() {
+  local attempt
+  for attempt in 1 2 3 4 5 6 7 8; do
+    LIMIT=10 on "$1" "$2" udpong "${@:3}" >"$T/client.log" 2>&1 && break
+    say "udpong ${*:3}: attempt $attempt has not come to its end"
+  done
+  grep -q '^custom' "$T/client.log" || fail "udpong ${*:3}: it does not come to its end: $(<"$T/client.log")"
+  no_sanitizer "udpong ${*:3}" "$T/client.log" "$T/server.log"
+}
+
+# both_end_well COMMAND...: the client, which is that command, and its server end, successfully.
+both_end_well() {
+  reap client "${LIMIT:-60}"
+  # rping destroys the channel on which its other thread may be about to wait for the next event.
+  if [[ $(<"$T/client.log") == 'rdma_get_cm_event: Bad file descriptor' ]]; then REAPED=0; fi
+  [[ $REAPED -eq 0 ]] || fail "$*: the client ends with status $REAPED: $(<"$T/client.log")"
+  reap server 20
+  [[ $REAPED -eq 0 ]] || fail "$*: the server ends with status $REAPED: $(<"$T/server.log")"
+  no_sanitizer "$*" "$T/server.log" "$T/client.log"
+}
+
+# cm_perftest NAMESPACE-OF-SERVER NAMESPACE-OF-CLIENT USER ADDRESS COMMAND...: a pair of perftest with -R.
+cm_perftest() {
+  local _
+  for _ in {1..5}; do
+    listening_server "$1" "$3" "${@:5}"
+    spawn client "$2" "$3" "${@:5}" "$4"
+    wait_until 60 ended "${PID[client]}" || fail "${*:5}: the client does not end"
+    if refused_again; then continue; fi
+    both_end_well "${@:5}"
+    return
+  done
+  fail "${*:5}: the client always comes before its server"
+}
+# refused_again: perftest's client connects a second time without a sign that the server listens again, and does not
+# survive a rejection. If that is how it ended, its server is killed too, for another attempt.
+refused_again() {
+  grep -qE 'EVENT_(REJECTED; error: 8|UNREACHABLE; error: 1)' "$T/client.log" || return 1
+  kill_programs client server
+}
 
 # no_sanitizer WHAT FILE...: fails if a program's output contains a sanitizer's report.
 no_sanitizer() {
@@ -430,13 +501,8 @@ has_ipv6() ( gid_index a va fd00::1 && gid_index b vb fd00::2 ) >/dev/null 2>&1
 pair() {
   local user=$1 program=$2 began=${EPOCHREALTIME/./}
   shift 2
-  spawn server a "$user" "$program" -d va "${@/#GID/$INDEX_A}"
-  wait_until 20 listens server || fail "$program: the server does not listen"
+  tcp_server a "$user" "$program" -d va "${@/#GID/$INDEX_A}"
   spawn client b "$user" "$program" -d vb "${@/#GID/$INDEX_B}" 10.0.0.1
-  reap client "${LIMIT:-60}"
-  [[ $REAPED -eq 0 ]] || fail "$program $*: the client ends with status $REAPED"
-  reap server 10
-  [[ $REAPED -eq 0 ]] || fail "$program $*: the server ends with status $REAPED"
-  no_sanitizer "$program $*" "$T/server.log" "$T/client.log"
+  both_end_well "$program" "$@"
   say "$program $*: passed in $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
 }

@@ -20,17 +20,7 @@ chmod 644 "$T/rsocket_datagrams.py"
 preload=(env LD_PRELOAD="${VRDMA_TEST_PRELOAD:+$VRDMA_TEST_PRELOAD:}$T/lib/librspreload.so")
 datagrams=("${preload[@]}" python3 "$T/rsocket_datagrams.py")
 
-# takes_datagrams PORT: a program in a has bound it.
-takes_datagrams() {
-  local hex
-  ended "${PID[server]}" && fail "the server ended before its client came"
-  printf -v hex %04X "$1"
-  $(enter a) grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex " /proc/self/net/udp /proc/self/net/udp6
-}
-server() { # PORT COMMAND...
-  spawn server a "$user" "${@:2}"
-  wait_until 20 takes_datagrams "$1" || fail "${*:2}: nobody has the port"
-}
+server() { datagram_server a "$1" "$user" "${@:2}"; } # PORT COMMAND...
 client() {
   spawn client b "$user" "$@"
   reap client 90
@@ -52,17 +42,7 @@ sent() {
 }
 more_than() { [[ $(sent) -gt $1 ]]; }
 
-# udpong treats a reply that is a millisecond late as lost and confuses it with the next one. A run
-# that has fallen behind may never end, and is restarted.
-measure() {
-  local attempt
-  for attempt in 1 2 3 4 5 6 7 8; do
-    LIMIT=10 on b "$user" udpong "$@" >"$T/client.log" 2>&1 && break
-    say "udpong $*: attempt $attempt has not come to its end"
-  done
-  grep -q '^custom' "$T/client.log" || fail "udpong $*: it does not come to its end"
-  no_sanitizer "udpong $*" "$T/client.log" "$T/server.log"
-}
+measure() { udpong_client b "$user" "$@"; }
 if [[ $part == udpong ]]; then
   for way in n b a; do  # nonblocking, blocking, with poll
     before=$(sent)
