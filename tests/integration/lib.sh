@@ -242,6 +242,31 @@ worker_of() {
     if [[ -n $(find "/proc/$worker/fd" -lname "/proc/${PID[$1]}/mem" 2>/dev/null) ]]; then echo "$worker"; fi
   done
 }
+# is_served NAME: a worker has a session of the background program.
+is_served() { [[ -n $(worker_of "$1") ]]; }
+# crash_workers NAME...: crashes the workers that serve these background programs, until the daemon ends their sessions.
+crash_workers() {
+  local worker _
+  for _ in 1 2 3; do
+    wait_until 10 have_worker_or_ended "$@" || fail "no other worker takes over the sessions of $*"
+    [[ -n $worker ]] || break
+    kill -SEGV "$worker"
+    wait_until 10 ended "$worker" || fail "the worker goes on"
+  done
+  wait_until 10 grep -q "$END_OF_SESSIONS" "$T/vrdmad.log" || fail "the sessions of $* go on"
+}
+readonly END_OF_SESSIONS='all sessions of .* end: its worker crashed three times within a minute'
+have_worker_or_ended() { # NAME...: sets `worker`
+  local name
+  for name in "$@"; do
+    worker=$(worker_of "$name" | head -n 1)
+    [[ -z $worker ]] || return 0
+  done
+  grep -q "$END_OF_SESSIONS" "$T/vrdmad.log"
+}
+# took_over: how many sessions workers have taken over. The daemon answers before they do.
+took_over() { grep -c 'took over the session' "$T/vrdmad.log" || true; }
+all_taken_over() { [[ $(took_over) -ge $1 ]]; } # COUNT
 need_worker_processes() {
   [[ -x $(dirname "$VRDMAD")/vrdmad-worker ]] || skip "the workers of this build are threads"
 }

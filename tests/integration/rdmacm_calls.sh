@@ -44,13 +44,7 @@ if [[ -x $(dirname "$VRDMAD")/vrdmad-worker ]]; then  # else its workers are thr
   WORKERS_END=1  # because they are killed
   spawn outlive a root "$T/calls" outlive 10.0.0.1
   wait_until 10 grep -qs bound "$T/outlive.log" || fail "it does not begin"
-  for _ in 1 2 3; do
-    worker=$(worker_of outlive)
-    [[ -n $worker ]] || break
-    kill -SEGV "$worker"
-    wait_until 10 ended "$worker" || fail "the worker goes on"
-    sleep 0.5
-  done
+  crash_workers outlive
   reap outlive 20
   [[ $REAPED -eq 0 ]] || fail "it ends with status $REAPED: $(<"$T/outlive.log")"
 fi

@@ -15,7 +15,6 @@ options=(--allow raw-packet,qp1)
 [[ $mode == direct ]] || options+=(--no-direct)
 two_vdevices direct "${options[@]}"
 
-took_over() { grep -c "took over the session" "$T/vrdmad.log" || true; }
 ready() { grep -qs ready "$T/$1.log"; }
 # outlives NAME...: kills the daemon four times while the programs run; each daemon takes them over.
 # The programs end one after the other, the last one first.
@@ -27,7 +26,7 @@ outlives() {
     before=$(took_over)
     kill_daemon
     start_daemon
-    [[ $(took_over) -ge $((before + $#)) ]] ||
+    wait_until 10 all_taken_over $((before + $#)) ||
       fail "not all sessions are taken over: $(grep 'cannot be taken over' "$T/vrdmad.log")"
     [[ $round -ne 2 ]] || for name in "$@"; do kill -USR1 "${PID[$name]}"; done
   done

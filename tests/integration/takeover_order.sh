@@ -20,7 +20,6 @@ wait_until 40 grep -qs begun "$T/programs.log" || fail "the programs do not begi
 writer=${PID[programs]} target=$(pgrep -o -P "${PID[programs]}")
 
 taken_over() { grep -oP 'took over the session of process \K\d+' "$T/vrdmad.log" || true; }
-all_taken_over() { [[ $(taken_over | wc -l) -ge $1 ]]; }
 # After what ends the worker. The order of the lines is that in which the worker adopts.
 check_order() {
   wait_until 20 all_taken_over $((before + 40)) || fail "not all sessions are taken over"
@@ -35,7 +34,7 @@ written() { [[ $(wc -l <"$T/programs.log") -gt $lines ]]; }
 for killed in worker daemon; do
   say "the $killed is killed"
   sleep 0.5
-  before=$(taken_over | wc -l) lines=$(wc -l <"$T/programs.log")
+  before=$(took_over) lines=$(wc -l <"$T/programs.log")
   if [[ $killed == worker ]]; then kill -KILL $(workers); else kill_daemon; start_daemon; fi
   check_order
 done
