@@ -20,11 +20,9 @@ import json, sys
 print(next(g["index"] for g in json.load(sys.stdin)[0]["gids"] if g["gid"] == sys.argv[1]))' "$2"; }
 # meet ADDRESS COMMAND...: a server in b, and its client in a.
 meet() {
-  spawn server b root "${@:2}"
-  wait_until 10 listens server || fail "the server does not listen: $(<"$T/server.log")"
-  on a root "${@:2}" "$1" >"$T/client.log" 2>&1 || fail "${*:2}: $(<"$T/client.log")"
-  reap server 20
-  [[ $REAPED -eq 0 ]] || fail "the server of ${*:2}: $(<"$T/server.log")"
+  tcp_server b root "${@:2}"
+  spawn client a root "${@:2}" "$1"
+  both_end_well "${@:2}"
 }
 pingpong() { meet "$1" "ibv_${2}_pingpong" -p $PORT -n 200 "${@:3}"; }
 
@@ -32,12 +30,10 @@ say "a fabric stays on its host unless the operator wants it otherwise"
 if on a root ibv_rc_pingpong -p $PORT -g "$(index va ::ffff:10.0.0.1)" -n 1 -t 1 10.0.0.2 >"$T/client.log" 2>&1; then
   fail "there is no server"
 fi
-spawn server b root ibv_rc_pingpong -p $PORT -g "$(index vb ::ffff:10.0.0.2)" -n 20
-wait_until 10 listens server
+tcp_server b root ibv_rc_pingpong -p $PORT -g "$(index vb ::ffff:10.0.0.2)" -n 20
 LIMIT=3 on a root ibv_rc_pingpong -p $PORT -g "$(index va ::ffff:10.0.0.1)" -n 20 10.0.0.2 >"$T/client.log" 2>&1 &&
   fail "two tenants meet on a network that they may not reach"
-kill -9 "${PID[server]}"
-reap server 5
+kill_programs server
 for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
 
 "$here/roce_capture.py" "/run/netns/$(ns b)" eth0 "$T/roce.pcap" >"$T/capture.log" 2>&1 &
@@ -79,35 +75,29 @@ done
 
 say "XRC is refused at once, because no packet carries it"
 gid=$(index va ::ffff:10.0.0.1)
-spawn server b root ibv_xsrq_pingpong -p $PORT -g "$gid"
-wait_until 10 listens server
+tcp_server b root ibv_xsrq_pingpong -p $PORT -g "$gid"
 LIMIT=10 on a root ibv_xsrq_pingpong -p $PORT -g "$gid" 10.0.0.2 >"$T/client.log" 2>&1 && fail "XRC reaches the network"
 grep -q "modify .* to RTR" "$T/client.log" || fail "XRC ends with $(<"$T/client.log")"
 reap server 10
 [[ $REAPED -ne 0 ]] || fail "the server of XRC: $(<"$T/server.log")"
 
 say "the operator sees each queue pair, and how it gets on"
-spawn server b root ib_write_bw -D 4 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
-wait_until 10 listens server
-spawn client a root ib_write_bw -D 4 -p $PORT -x "$(index va ::ffff:10.0.0.1)" 10.0.0.2
+tcp_server b root ib_write_bw -D 300 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+spawn client a root ib_write_bw -D 300 -p $PORT -x "$(index va ::ffff:10.0.0.1)" 10.0.0.2
 in_use() { [[ $(ctl qp list va) =~ RC\ +RTS\ +network\ +10\.0\.0\.2\ +[0-9]+\ +[0-9]+\ +[0-9]+\ +[0-9]+\ +[0-9]+\ +[0-9]+ ]]; }
-wait_until 4 in_use || fail "the list is: $(ctl qp list)"
-reap client 20
-reap server 20
+wait_until 20 in_use || fail "the list is: $(ctl qp list)"
+kill_programs client server
 
 has_address() { ctl gid list vb | grep -q 10.0.0.2; }
 lacks_address() { ! has_address; }
 
 say "rdma_cm: MADs of queue pair 1 on the wire, both ways"
 cm() { # NAMESPACE-OF-SERVER NAMESPACE-OF-CLIENT SERVER CLIENT
-  local from=$1 to=$2 server=$3 client=$4
   # shellcheck disable=SC2086
-  spawn server "$from" root $server
-  sleep 0.5
+  listening_server "$1" root $3
   # shellcheck disable=SC2086
-  on "$to" root $client >"$T/client.log" 2>&1 || fail "$client: $(<"$T/client.log")"
-  reap server 20
-  [[ $REAPED -eq 0 ]] || fail "$server: $(<"$T/server.log")"
+  spawn client "$2" root $4
+  both_end_well "$4"
 }
 cm b a "rping -s -a 10.0.0.2 -C 20 -V" "rping -c -a 10.0.0.2 -C 20 -V"
 cm a b "rping -s -a 10.0.0.1 -C 20 -V" "rping -c -a 10.0.0.1 -C 20 -V"
@@ -115,35 +105,33 @@ cm b a "rping -s -a fd00::2 -C 20 -V" "rping -c -a fd00::2 -C 20 -V"
 cm b a "ucmatose" "ucmatose -s 10.0.0.2"
 cm b a "udaddy" "udaddy -s 10.0.0.2"
 cm a b "udaddy" "udaddy -s 10.0.0.1"
-cm b a "ib_write_bw -R -n 100" "ib_write_bw -R -n 100 10.0.0.2"
-cm b a "ib_send_bw -R -a -n 20" "ib_send_bw -R -a -n 20 10.0.0.2"
+cm_perftest b a root 10.0.0.2 ib_write_bw -R -n 100
+cm_perftest b a root 10.0.0.2 ib_send_bw -R -a -n 20
 listening_server b nobody cmtime -b 10.0.0.2  # it does not end by itself
 on a nobody cmtime -s 10.0.0.2 -c 50 >"$T/client.log" 2>&1 || fail "cmtime: $(<"$T/client.log")"
 grep -qE '^disconnect +:' "$T/client.log" || fail "cmtime: $(<"$T/client.log")"
-kill -9 "${PID[server]}"
-reap server 5
+kill_programs server
 [[ $(stat_of daemon qp1_sent) -ge 100 && $(stat_of daemon qp1_received) -ge 100 ]] || fail "MADs are not counted: $(ctl stats daemon)"
 # Those to a program that has just ended are lost.
 [[ $(stat_of daemon qp1_icrc_errors qp1_malformed qp1_over_rate) -eq 0 ]] || fail "MADs are dropped: $(ctl stats daemon)"
 
 say "an address goes and returns, while programs have datagrams and listeners"
 spawn waiting b root ibv_ud_pingpong -p $((PORT + 1)) -g "$(index vb ::ffff:10.0.0.2)"
-spawn listening b root rping -s -a 10.0.0.2 -P
-wait_until 10 listens waiting $((PORT + 1)) || fail "the server does not listen"
+wait_until 20 listens waiting $((PORT + 1)) || fail "the server does not listen"
+listening_program listening b root rping -s -a 10.0.0.2 -P
 spawn endless b root ib_send_bw -c UD -D 300 -p $((PORT + 2)) -x "$(index vb ::ffff:10.0.0.2)"
-wait_until 10 listens endless $((PORT + 2)) || fail "the server does not listen"
+wait_until 20 listens endless $((PORT + 2)) || fail "the server does not listen"
 spawn endless_client a root ib_send_bw -c UD -D 300 -p $((PORT + 2)) -x "$(index va ::ffff:10.0.0.1)" 10.0.0.2
-sleep 1
+sends_datagrams() { [[ $(ctl qp list va) =~ UD\ +RTS ]]; }
+wait_until 20 sends_datagrams || fail "the list is: $(ctl qp list)"
+sleep 0.5
 ip_in b address delete 10.0.0.2/24 dev eth0
-wait_until 5 lacks_address || fail "the address is still a GID"
+wait_until 10 lacks_address || fail "the address is still a GID"
 ip_in b address add 10.0.0.2/24 dev eth0
-wait_until 5 has_address || fail "the address is no GID again"
+wait_until 10 has_address || fail "the address is no GID again"
 on a root rping -c -a 10.0.0.2 -C 20 -V >"$T/client.log" 2>&1 || fail "nothing arrives any more: $(<"$T/client.log")"
 pingpong 10.0.0.2 rc -c -g "$(index va ::ffff:10.0.0.1)"
-for each in waiting listening endless endless_client; do
-  kill -9 "${PID[$each]}"
-  reap $each 5
-done
+kill_programs waiting listening endless endless_client
 
 say "sockets over RDMA"
 # sockets FAMILY ADDRESS PROGRAM OPTIONS...: its server in b, its client in a.
@@ -161,12 +149,10 @@ for words in "ip 10.0.0.2" "ipv6 fd00::2"; do
   # shellcheck disable=SC2086
   sockets $words rstream -T r -C 20 -I 5
 done
-spawn server b nobody udpong -b 10.0.0.2 -S 1000 -C 50  # it does not end by itself
-sleep 0.5
-on a nobody udpong -s 10.0.0.2 -S 1000 -C 50 >"$T/client.log" 2>&1 || fail "udpong: $(<"$T/client.log")"
+datagram_server b 7174 nobody udpong -b 10.0.0.2 -S 1000 -C 50  # it does not end by itself
+udpong_client a nobody -s 10.0.0.2 -S 1000 -C 50
 grep -q '^custom *1000 *50 ' "$T/client.log" || fail "udpong: $(<"$T/client.log")"
-kill -9 "${PID[server]}"
-reap server 5
+kill_programs server
 
 say "rdma_resolve_addr() asks the kernel for the route and the neighbour"
 # no_way ADDRESS ERROR: what rdma_resolve_addr() of a comes to.
@@ -225,8 +211,7 @@ rping_passes
 meet 10.0.0.2 ib_write_bw -s 1048576 -n 20 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
 for space in a b; do
   ip_in $space route flush cache
-  kill -9 "${PID[keeps-$space]}"
-  reap "keeps-$space" 5
+  kill_programs "keeps-$space"
 done
 
 say "mckey: multicast groups, both ways"
@@ -251,7 +236,7 @@ many ff0e::77 ff0e0000000000000000000000000077 b fd00::2 a fd00::1
 say "a program that is in another group gets nothing; when it is killed, its namespace leaves the group"
 packets() { ctl stats vb | awk '$2 == "network_packets_received" { print $3 }'; }
 spawn server b root mckey -m 239.9.9.9 -b 10.0.0.2
-wait_until 10 in_group b 090909EF || fail "b is not in the group: $(<"$T/server.log")"
+wait_until 20 in_group b 090909EF || fail "b is not in the group: $(<"$T/server.log")"
 before=$(packets)
 on a root mckey -m 239.1.2.3 -b 10.0.0.1 -s >"$T/client.log" 2>&1 || fail "mckey -s: $(<"$T/client.log")"
 sleep 0.5
@@ -309,12 +294,12 @@ socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto(b"?" * 64, (sys.argv[1]
   [[ $(garbage) -gt $before ]]
 }
 garbage() { ctl stats vb | awk '$2 ~ /rx_(malformed|icrc_encapsulated)$/ { sum += $3 } END { print sum + 0 }'; }
-$(enter b) sysctl -qw net.ipv6.conf.eth0.accept_dad=1 net.ipv6.conf.eth0.dad_transmits=3
+$(enter b) sysctl -qw net.ipv6.conf.eth0.accept_dad=1 net.ipv6.conf.eth0.dad_transmits=8
 tentative_address fd00::22
 spawn listener b nobody "$T/listener" vb
 wait_until 10 grep -q 'queue pair' "$T/listener.log" || fail "no datagrams are received"
 is_tentative fd00::22 || fail "the listener was not there during the detection"
-wait_until 10 no_more_tentative fd00::22 || fail "the detection does not end"
+wait_until 30 no_more_tentative fd00::22 || fail "the detection does not end"
 wait_until 5 hears fd00::22 || fail "the listener gets nothing at fd00::22: $(tail -n 3 "$T/vrdmad.log")"
 say "   and when everything is restarted, although the program does nothing"
 kill_daemon
@@ -324,15 +309,14 @@ for address in fd00::2 fd00::22; do
 done
 say "   also one that comes later"
 tentative_address fd00::24
-wait_until 10 hears fd00::24 || fail "the listener gets nothing at fd00::24"
+wait_until 30 hears fd00::24 || fail "the listener gets nothing at fd00::24"
 kill "${PID[listener]}"
 reap listener 5
 say "   also for programs of rdma_cm"
 tentative_address fd00::23
-spawn server b root rping -s -a :: -C 1
-wait_until 10 listening vb || fail "rping does not listen"
+listening_server b root rping -s -a :: -C 1
 is_tentative fd00::23 || fail "rping was not there during the detection"
-wait_until 10 no_more_tentative fd00::23 || fail "the detection does not end"
+wait_until 30 no_more_tentative fd00::23 || fail "the detection does not end"
 on a root rping -c -a fd00::23 -C 1 >"$T/client.log" 2>&1 || fail "rping at fd00::23: $(<"$T/client.log")"
 reap server 20
 $(enter b) sysctl -qw net.ipv6.conf.eth0.accept_dad=0
@@ -345,18 +329,16 @@ pingpong 10.0.0.2 ud -g "$gid" -s 900
 pingpong 10.0.0.2 rc -c -g "$gid"
 
 say "an operator who ends a fabric's reach ends what reaches other hosts, and may let it begin again"
-spawn server b root ib_write_bw -D 20 -p $PORT -x "$gid"
-wait_until 10 listens server
-spawn client a root ib_write_bw -D 20 -p $PORT -x "$gid" 10.0.0.2
+tcp_server b root ib_write_bw -D 60 -p $PORT -x "$gid"
+spawn client a root ib_write_bw -D 60 -p $PORT -x "$gid" 10.0.0.2
 spawn datagrams a root ibv_ud_pingpong -p $((PORT + 1)) -g "$gid"
-wait_until 10 in_use || fail "the list is: $(ctl qp list)"
+wait_until 20 in_use || fail "the list is: $(ctl qp list)"
 ctl fabric set left --reach host
 reap client 10
 [[ $REAPED -ne 0 && $REAPED -lt 128 ]] || fail "the client ended with status $REAPED: $(<"$T/client.log")"
 no_ports_in_a() { [[ $(ports a) -eq 0 ]]; }
 wait_until 5 no_ports_in_a || fail "a may not reach the network, and UDP port 4791 is open: $($(enter a) ss -uln)"
-kill -9 "${PID[datagrams]}"
-reap datagrams 5
+kill_programs datagrams
 reap server 20  # it hears of its client's end
 ctl fabric set left --reach network
 pingpong 10.0.0.2 rc -c -g "$gid"

@@ -95,29 +95,28 @@ end_flows "$AT"
 
 say "rdma_cm: a connection goes on, a listener is there again, and datagrams come"
 side a
-spawn rping-a a root rping -s -a 10.0.0.1 -V -C 3000
-sleep 0.5
+listening_server a root rping -s -a 10.0.0.1 -V -C 3000
 side b
-spawn rping-b b root rping -c -a 10.0.0.1 -V -C 3000
+spawn client b root rping -c -a 10.0.0.1 -V -C 3000
+# A program that starts without a daemon has no device.
+begun() { ended "${PID[client]}" || [[ $(ctl conn list vb) == *ESTABLISHED* ]]; }
+wait_until 20 begun || fail "rping does not connect: $(<"$T/client.log")"
 for kill in "a worker" "b worker" "a control" "b control"; do
   sleep 0.3
   kill_in $kill
   wait_until 20 answers_everywhere || fail "rdma_cm: vrdmad does not answer"
 done
-for name in rping-b rping-a; do
-  reap $name 60
-  [[ $REAPED -eq 0 ]] || fail "$name: $(tail -n 3 "$T/$name.log")"
-done
+both_end_well rping
 side a
-spawn server a root udaddy -b 10.0.0.1
-sleep 0.5
+listening_server a root udaddy -b 10.0.0.1
 kill_in a control
 kill_in b all
 wait_until 20 answers_everywhere || fail "rdma_cm: vrdmad does not answer"
+side a
+wait_until 20 listening va || fail "udaddy does not listen any more: $(<"$T/server.log")"
 side b
-on b root udaddy -s 10.0.0.1 >"$T/client.log" 2>&1 || fail "udaddy: $(<"$T/client.log")"
-reap server 20
-[[ $REAPED -eq 0 ]] || fail "udaddy's server: $(<"$T/server.log")"
+spawn client b root udaddy -s 10.0.0.1
+both_end_well udaddy
 for kind in "${!GAPS[@]}"; do say "killed: $kind; longest gap: ${GAPS[$kind]} ms"; done
 say "kills: $(for kind in "${!TIMES[@]}"; do echo -n "$kind ${TIMES[$kind]}, "; done)"
 for end in a b; do
