@@ -19,7 +19,26 @@ ip_in a address add 10.0.0.1/24 dev eth0
 spawn sleeper c root sleep 1000
 
 # Changes not made by an operator are on disk a moment later.
-restart() { sleep 0.4; kill_daemon; start_daemon "$@"; }
+restart() {
+  wait_until 10 all_on_disk || fail "a change is not on disk"
+  kill_daemon
+  start_daemon
+}
+# The daemon has locked the database, so that a copy is read.
+all_on_disk() {
+  rm -rf "$T/disk"
+  mkdir "$T/disk"
+  cp "$S"/state.db* "$T/disk" || return 1
+  everything | python3 -c '
+import ipaddress, json, sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+for vdevice in json.load(sys.stdin):
+    its = [vdevice["id"]]
+    gids = {place: ipaddress.IPv6Address(gid) for place, gid in db.execute("SELECT place, gid FROM vdev_gid WHERE vdev = ?", its)}
+    same_gids = all(gids.get(each["index"]) == ipaddress.IPv6Address(each["gid"]) for each in vdevice["gids"])
+    if not same_gids or db.execute("SELECT netdev FROM vdev WHERE id = ?", its).fetchone() != (vdevice["netdev"],):
+        sys.exit(1)' "$T/disk/state.db" 2>/dev/null
+}
 field() { # VDEVICE FIELD
   ctl vdev show "$1" -o json | python3 -c '
 import json, sys
@@ -113,7 +132,7 @@ no_start unheard "$R"
 [[ $(ls "$R/state" | wc -l) -eq 3 ]] || fail "a start that fails removes files of sessions"
 budget "UPDATE budget_limit SET kind = 'qp'"
 start_daemon
-has_sessions 1 || fail "the session is not taken over"
+wait_until 10 has_sessions 1 || fail "the session is not taken over"
 [[ $(ls "$R/state" | wc -l) -eq 2 ]] || fail "the file of no session is left"
 kill -9 "${PID[server]}"
 reap server 5
