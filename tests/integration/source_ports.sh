@@ -12,6 +12,7 @@ add_ipv6
 for space in a b; do ip_in $space link set eth0 gso_max_segs 1; done
 
 capture() {
+  rm -f "$T/capture.log"
   "$here/roce_capture.py" "/run/netns/$(ns b)" eth0 "$T/roce.pcap" >"$T/capture.log" 2>&1 &
   PID[capture]=$!
   wait_until 5 grep -qs ready "$T/capture.log" || fail "the capture does not start"
@@ -37,15 +38,8 @@ check_flows() {
 }
 # pairs COMMAND...: a server in b, its client in a.
 pairs() {
-  spawn server b root "$@"
-  wait_until 10 listens server || fail "the server does not listen: $(<"$T/server.log")"
+  tcp_server b root "$@"
   spawn client a root "$@" 10.0.0.2
-}
-done_well() {
-  for name in client server; do
-    reap $name 30
-    [[ $REAPED -eq 0 ]] || fail "$name: $(<"$T/$name.log")"
-  done
 }
 
 say "each queue pair has one port, both ways, over IPv4 and IPv6"
@@ -53,10 +47,10 @@ for version in 4 6; do
   gid=$(gid_index a va "$([[ $version -eq 4 ]] && echo 10.0.0.1 || echo fd00::1)")
   capture
   pairs ib_write_bw -q 16 -n 20 -s 20000 -p $PORT -x "$gid"
-  done_well
+  both_end_well ib_write_bw
   for kind in uc ud; do
     pairs ibv_${kind}_pingpong -g "$gid" -p $PORT -n 20 -s 900
-    done_well
+    both_end_well ibv_${kind}_pingpong
   done
   flows $([[ $version -eq 4 ]] && echo ip.src || echo ipv6.src)
   check_flows
@@ -64,14 +58,14 @@ for version in 4 6; do
 done
 
 say "rdma_cm"
-spawn server b root rping -s -a 10.0.0.2 -C 20 -V
-sleep 0.5
-on a root rping -c -a 10.0.0.2 -C 20 -V >"$T/client.log" 2>&1 || fail "rping: $(<"$T/client.log")"
-reap server 20
+listening_server b root rping -s -a 10.0.0.2 -C 20 -V
+spawn client a root rping -c -a 10.0.0.2 -C 20 -V
+both_end_well rping
 
 say "what comes to these ports is not kept"
-pairs ib_write_bw -q 16 -D 7 -p $PORT -x "$(gid_index a va 10.0.0.1)"
-wait_until 5 eval '[[ -n $($(enter b) ss -Huln "sport = 61442") ]]' || fail "there is no socket of port 61442"
+# -u 18: a packet is sent again after 1 s and not after 67 ms, because the other's worker may come seconds later.
+pairs ib_write_bw -q 16 -D 30 -u 18 -p $PORT -x "$(gid_index a va 10.0.0.1)"
+wait_until 20 eval '[[ -n $($(enter b) ss -Huln "sport = 61442") ]]' || fail "there is no socket of port 61442"
 $(enter a) python3 -c '
 import socket
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -81,16 +75,31 @@ queued=$($(enter b) ss -Huln "sport = 61442" | awk '{ bytes += $2 } END { print 
 [[ $queued == 0 ]] || fail "$queued bytes wait in a socket that nobody reads"
 
 say "the next worker, and the next daemon, send from the same"
-capture
-sleep 1
-kill -KILL $(workers)
-sleep 1.5
-kill_daemon
-start_daemon --roce-source-ports 4
-done_well
-flows ip.src
+# A capture has the first packets only, so that there is one for each worker.
+all_are_seen() {
+  capture
+  sleep 0.5
+  flows ip.src
+  [[ $(wc -l <<<"$FLOWS") -ge 32 ]]
+}
+all=
+for killed in none workers daemon; do
+  old=$(workers)
+  case $killed in
+    workers) for worker in $old; do kill -KILL "$worker"; done ;;
+    daemon) kill_daemon ;;
+  esac
+  if [[ $killed != none ]]; then
+    for worker in $old; do wait_until 10 ended "$worker" || fail "a worker goes on"; done
+  fi
+  [[ $killed != daemon ]] || start_daemon --roce-source-ports 4
+  wait_until 20 all_are_seen || fail "killed: $killed; the queue pairs do not send: $FLOWS"
+  all+=$FLOWS$'\n'
+done
+FLOWS=$(awk 'NF { for (i = 3; i <= NF; ++i) if (!seen[$1, $2, $i]++) ports[$1 " " $2] = ports[$1 " " $2] " " $i }
+  END { for (flow in ports) print flow ports[flow] }' <<<"$all")
 check_flows
-[[ $(wc -l <<<"$FLOWS") -ge 32 ]] || fail "the queue pairs were not seen: $FLOWS"
+both_end_well ib_write_bw
 
 say "a port that another program has is replaced by 4791"
 spawn holder a root python3 -c '
@@ -104,7 +113,7 @@ capture
 # -Q 1: of fewer completions perftest counts too many where -n is no multiple of -t, and then does not poll any more.
 # Each queue pair has port 61441 with a probability of 1/4, and of so many one has it (1 - 1e-8).
 pairs ib_write_bw -q 64 -n 5 -t 4 -Q 1 -s 4096 -p $PORT -x "$(gid_index a va 10.0.0.1)"
-done_well
+both_end_well ib_write_bw
 kill -KILL "${PID[holder]}"
 reap holder 5
 flows ip.src
