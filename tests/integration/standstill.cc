@@ -33,8 +33,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -379,14 +381,28 @@ int run_calls(const Device& device) {
 
 // ---- falls --------------------------------------------------------------------------------------
 
-std::atomic<pid_t> sleeper = 0;
-
-void sleep_in_a_thread() {
-  std::thread([] {
-    sleeper = static_cast<pid_t>(::syscall(SYS_gettid));
-    for (;;) ::pause();
+// Begins a thread and returns when it is in the system call with this number.
+pid_t in_a_thread(long number, std::function<void()> work) {
+  struct Thread {
+    std::atomic<pid_t> id = 0;
+    // A file that tells its system call, also where /proc is of another pid namespace.
+    std::atomic<int> call = -1;
+  };
+  const auto thread = std::make_shared<Thread>();
+  std::thread([thread, work = std::move(work)] {
+    thread->id = static_cast<pid_t>(::syscall(SYS_gettid));
+    thread->call = ::open("/proc/thread-self/syscall", O_RDONLY | O_CLOEXEC);
+    work();
   }).detach();
-  while (sleeper == 0) ::usleep(1000);
+  const auto its_call = [&] {
+    char text[256] = "";
+    return ::pread(thread->call, text, sizeof text - 1, 0) > 0 ? std::atol(text) : 0;
+  };
+  for (int i = 0; its_call() != number; ++i) {
+    if (i == 30'000) fail("a thread does not begin its system call");
+    ::usleep(1000);
+  }
+  return thread->id;
 }
 
 // A child traces the thread until it is killed.
@@ -408,33 +424,34 @@ int run_falls(const Device& device, const std::string& how) {
   constexpr size_t kSize = 16 * kPage;
   uint8_t* const memory = make_memory(kSize);
   std::memset(memory, 1, kSize);
-  sleep_in_a_thread();
+  const pid_t sleeper = in_a_thread(SYS_pause, [] {
+    for (;;) ::pause();
+  });
   pid_t child = 0;
   static Pair pair;
   if (how == "traced") {
     child = trace(sleeper);
   } else if (how == "busy_call") {
-    std::thread([] {
+    in_a_thread(SYS_sendto, [] {
       std::vector<char> much(8u << 20);
       (void)!::send(pair.a, much.data(), much.size(), 0);
-    }).detach();
+    });
   } else if (how == "waitall") {
-    std::thread([] {
+    in_a_thread(SYS_recvfrom, [] {
       char two[2];
       (void)!::recv(pair.a, two, sizeof two, MSG_WAITALL);
-    }).detach();
+    });
   } else if (how == "vfork") {
-    std::thread([] {
+    in_a_thread(SYS_vfork, [] {
       if (::vfork() == 0) {
-        ::sleep(2);
+        ::sleep(10);
         ::_exit(0);
       }
-    }).detach();
+    });
   } else if (how != "nothing") {
     std::fprintf(stderr, "how?\n");
     return 2;
   }
-  ::usleep(200'000);
   ibv_mr* mr = device.add(memory, kSize);
   size_t there = in_place(memory, kSize);
   // On a busy machine a thread may stop too late.
