@@ -94,7 +94,7 @@ vrdmactl exec red0 -- ibv_devinfo -d red0 | grep PORT_ACTIVE >/dev/null || fail 
 index() { vrdmactl gid list "$1" | awk -v a="$2" 'index($0, a) { print $2 }'; }
 vrdmactl exec red0 -- ibv_rc_pingpong -e -n 100 -d red0 -g "$(index red0 10.0.0.1)" >/tmp/server.log 2>&1 &
 server=$!
-for _ in {1..100}; do nsenter --net=/run/netns/red ss -Hltn 'sport = :18515' | grep . >/dev/null && break; sleep 0.05; done
+for _ in {1..400}; do nsenter --net=/run/netns/red ss -Hltn 'sport = :18515' | grep . >/dev/null && break; sleep 0.05; done
 vrdmactl exec blue0 -- ibv_rc_pingpong -e -n 100 -d blue0 -g "$(index blue0 10.0.0.2)" 10.0.0.1 >/tmp/client.log || fail "ibv_rc_pingpong"
 wait $server || fail "ibv_rc_pingpong's server"
 cd /tmp

@@ -18,7 +18,7 @@ mkdir "$T/poisoned"
 cp "$VRDMAD" "$(dirname "$VRDMAD")/vrdmad-helper" "$T/poisoned"
 cp "$1" "$T/poisoned/vrdmad-worker"
 VRDMAD=$T/poisoned/vrdmad
-start_daemon --daemon-grace 5
+start_daemon
 red_and_blue
 
 crashes=' the worker of tenant/red crashes: Segmentation fault$'

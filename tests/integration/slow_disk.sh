@@ -17,6 +17,7 @@ vdev_create va a eth0 --addresses 0.0.0.0/0
 commits() { ctl stats daemon | awk '$1 == "store_commits" { print $2 }'; }
 has_gid() { ctl vdev show va -o json | grep -q ":$1\""; }
 exists() { ctl vdev show "$1" >/dev/null 2>&1; }
+have_all() { [[ $(ctl vdev list | grep -c '^new') -eq 8 ]]; }
 
 say "the disk stands still: programs, addresses and questions do not"
 before=$(commits)
@@ -25,7 +26,7 @@ for i in {1..8}; do
   ctl vdev create "new$i" --netns "$(ns a)" --netdev eth0 --fabric "f$i" >/dev/null 2>"$T/new$i.log" &
   PID[new$i]=$!
 done
-for i in {1..8}; do wait_until 20 exists "new$i" || fail "new$i: $(<"$T/new$i.log")"; done
+wait_until 20 have_all || fail "8 vdevices are not there: $(cat "$T"/new*.log)"
 ip_in a address add 10.0.0.2/24 dev eth0
 wait_until 20 has_gid 10.0.0.2 || fail "an address does not become a GID"
 LIMIT=20 on a root ibv_devinfo -d va >/dev/null || fail "va cannot be opened"

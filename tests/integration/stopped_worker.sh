@@ -25,14 +25,26 @@ worker=$(workers)
 kill -STOP "$worker"
 
 say "lists, counters, quotas and metrics are there at once"
-begun=${EPOCHREALTIME/./}
-ctl vdev list | grep -q va || fail "va is not listed"
-ctl quota show va | grep -qE 'qp +0 +8' || fail "va has no quota"
-ctl stats va | grep -qE 'sessions +1' || fail "va's session is not counted"
-curl -sS --fail --max-time 10 --unix-socket "$T/metrics.sock" http://vrdma/metrics >"$T/scrape.log"
-grep -q '^vrdma_sessions{vdevice="va".* 1$' "$T/scrape.log" || fail "Prometheus has no session of va"
-took=$((${EPOCHREALTIME/./} - begun))
-[[ $took -lt 3000000 ]] || fail "that took $took us"
+# at_once COMMAND...: its words are in $T/answer.log. A question that waits for the worker takes 5 s.
+at_once() {
+  local begun took=0 _
+  for _ in 1 2 3; do
+    begun=${EPOCHREALTIME/./}
+    "$@" >"$T/answer.log" || fail "$* fails"
+    took=$((${EPOCHREALTIME/./} - begun))
+    [[ $took -ge 3000000 ]] || return 0
+  done
+  fail "$* took $took us"
+}
+said() { grep -qE "$1" "$T/answer.log"; }
+at_once ctl vdev list
+said va || fail "va is not listed"
+at_once ctl quota show va
+said 'qp +0 +8' || fail "va has no quota"
+at_once ctl stats va
+said 'sessions +1' || fail "va's session is not counted"
+at_once curl -sS --fail --max-time 10 --unix-socket "$T/metrics.sock" http://vrdma/metrics
+said '^vrdma_sessions\{vdevice="va".* 1$' || fail "Prometheus has no session of va"
 
 say "the vdevice of another tenant is served"
 LIMIT=20 on b root ibv_devinfo -d vb >/dev/null || fail "vb cannot be opened"

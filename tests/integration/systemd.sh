@@ -86,10 +86,10 @@ program() { # NAME VDEVICE COMMAND...
   PID[$name]=$!
 }
 sessions() { [[ $(inside vrdmactl vdev list -o json | grep -c '"sessions": 1,') -eq 2 ]]; }
-program server red0 ib_write_bw -d red0 -D 14 -s 8 --report_gbits
+program server red0 ib_write_bw -d red0 -D 40 -s 8 --report_gbits
 waits() { inside ip netns exec red ss -Hltn "sport = :$PORT" | grep -q .; }
 wait_until 20 waits || fail "ib_write_bw does not listen: $(<"$T/server.log")"
-program client blue0 ib_write_bw -d blue0 -D 14 -s 8 --report_gbits 10.0.0.1
+program client blue0 ib_write_bw -d blue0 -D 40 -s 8 --report_gbits 10.0.0.1
 wait_until 20 sessions || fail "there are no sessions: $(<"$T/client.log")"
 
 inside rm /etc/cdi/vrdma.json
@@ -110,7 +110,7 @@ for how in restart daemon broker; do
   wait_until 20 replaced || fail "$how: $(inside systemctl status vrdmad; inside tail -n 20 /tmp/vrdmad.log)"
 done
 for side in client server; do
-  reap $side 40
+  reap $side 90
   [[ $REAPED -eq 0 ]] || fail "the $side ends with status $REAPED: $(<"$T/$side.log")"
 done
 inside test -s /etc/cdi/vrdma.json || fail "the unit does not write the CDI specification"
