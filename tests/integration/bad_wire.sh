@@ -70,8 +70,7 @@ no_vdevices() { [[ $(ctl -o json vdev list) == "[]" ]]; }
 
 # exchange [OPTIONS...]: runs the program.
 exchange() {
-  spawn server a nobody "$T/exchange" --device va --port $PORT "${BOTH[@]}"
-  wait_until 20 listens server || fail "the server does not listen"
+  tcp_server a nobody "$T/exchange" --device va --port $PORT "${BOTH[@]}"
   local status=0
   on b nobody "$T/exchange" --device vb --port $PORT "${BOTH[@]}" --seed "$seed" "$@" 10.0.0.1 >"$T/client.log" 2>&1 ||
     status=$?

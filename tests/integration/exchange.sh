@@ -19,8 +19,7 @@ else
   two_vdevices "$mode"
 fi
 seed=${SEED:-$RANDOM}
-spawn server a nobody "$T/exchange" --device va --port $PORT
-wait_until 20 listens server || fail "the server does not listen"
+tcp_server a nobody "$T/exchange" --device va --port $PORT
 LIMIT=280 on b nobody "$T/exchange" --device vb --port $PORT --seed "$seed" --seconds "${SECONDS_OF_EACH:-0}" \
   10.0.0.1 >"$T/client.log" 2>&1 || STATUS=$?
 cat "$T/client.log"

@@ -40,8 +40,7 @@ PID[flood]=$!
 wait_until 10 grep -qs floods "$T/flood.log" || fail "there is no flood"
 
 say "the traffic of another vdevice goes on"
-spawn server a nobody "$T/exchange" --device va --port $PORT
-wait_until 20 listens server || fail "the server does not listen"
+tcp_server a nobody "$T/exchange" --device va --port $PORT
 on b nobody "$T/exchange" --device vb --port $PORT --tests rc.read,rc.both,rc.in_flight,rc.srq 10.0.0.1 \
   >"$T/client.log" 2>&1 || fail "the exchange is disturbed: $(<"$T/client.log")"
 reap server 20

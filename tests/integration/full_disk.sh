@@ -49,8 +49,7 @@ ctl vdev delete again
 before=$(names)
 
 say "the next daemon takes over the sessions of programs"
-spawn server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 -p "$PORT"
-wait_until 20 listens server || fail "the server does not listen"
+tcp_server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 -p "$PORT"
 for how in kill_daemon stop_daemon; do
   $how
   fill
@@ -101,8 +100,7 @@ start_daemon
 [[ $(names) == $({ grep -v "^v0\$" <<<"$before"; echo more; } | sort) ]] || fail "not as it was before"
 
 say "a full run directory: programs work, and the log says what the next daemon cannot take over"
-spawn server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 -p "$PORT"
-wait_until 20 listens server || fail "the server does not listen"
+tcp_server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 -p "$PORT"
 before=$(grep -c "took over the session" "$T/vrdmad.log")
 fill "$R"
 on a nobody ibv_devinfo -d va >/dev/null || fail "va cannot be opened"

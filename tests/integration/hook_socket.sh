@@ -268,8 +268,7 @@ join near eth1 10.0.3.1/24 far eth1 10.0.3.2/24
 for each in near far; do
   got=$(user_hook setup "$each" "${PID[$each]}" -- done) || fail "refused: $got"
 done
-spawn server near root ibv_rc_pingpong -d vrdma0 -g 1 -n 100
-wait_until 20 listens server || fail "the server does not listen"
+tcp_server near root ibv_rc_pingpong -d vrdma0 -g 1 -n 100
 on far root ibv_rc_pingpong -d vrdma0 -g 1 -n 100 10.0.3.1 >"$T/out" 2>&1 || fail "they do not meet: $(cat "$T/out" "$T/server.log")"
 reap server 10
 for each in other near far; do dies "$each"; done

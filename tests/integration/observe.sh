@@ -35,8 +35,7 @@ pair nobody ib_write_bw -F -s 4096 -n 1000
 
 say "between tenants the worker counts"
 INDEX_C=$(gid_index b vc 10.0.1.3)
-spawn server a nobody ib_send_bw -F -d va -x "$INDEX_A" -n 1000 -s 4096
-wait_until 20 listens server || fail "the server does not listen"
+tcp_server a nobody ib_send_bw -F -d va -x "$INDEX_A" -n 1000 -s 4096
 spawn client b nobody ib_send_bw -F -d vc -x "$INDEX_C" -n 1000 -s 4096 10.0.0.1
 reap client 60
 [[ $REAPED -eq 0 ]] || fail "the client ends with status $REAPED"

@@ -331,16 +331,19 @@ pingpong 10.0.0.2 rc -c -g "$gid"
 say "an operator who ends a fabric's reach ends what reaches other hosts, and may let it begin again"
 tcp_server b root ib_write_bw -D 60 -p $PORT -x "$gid"
 spawn client a root ib_write_bw -D 60 -p $PORT -x "$gid" 10.0.0.2
-spawn datagrams a root ibv_ud_pingpong -p $((PORT + 1)) -g "$gid"
+spawn datagrams a nobody "$T/listener" va
+wait_until 10 grep -q 'queue pair' "$T/datagrams.log" || fail "no datagrams are received"
 wait_until 20 in_use || fail "the list is: $(ctl qp list)"
 ctl fabric set left --reach host
 reap client 10
 [[ $REAPED -ne 0 && $REAPED -lt 128 ]] || fail "the client ended with status $REAPED: $(<"$T/client.log")"
-no_ports_in_a() { [[ $(ports a) -eq 0 ]]; }
+has_ports_in_a() { [[ $(ports a) -gt 0 ]]; }
+no_ports_in_a() { ! has_ports_in_a; }
 wait_until 5 no_ports_in_a || fail "a may not reach the network, and UDP port 4791 is open: $($(enter a) ss -uln)"
-kill_programs datagrams
 reap server 20  # it hears of its client's end
 ctl fabric set left --reach network
+wait_until 5 has_ports_in_a || fail "a may reach the network again, and its datagrams do not come"
+kill_programs datagrams
 pingpong 10.0.0.2 rc -c -g "$gid"
 pingpong 10.0.0.2 ud -g "$gid" -s 900
 

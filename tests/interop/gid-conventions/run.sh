@@ -58,8 +58,7 @@ ip_in b address add 10.0.0.2/24 dev eth0
 expect vb "it is back" "nccl 1 brpc 4 ucx 1 mooncake 1 perftest 1" "0 1 3 4"
 
 say "index 3 carries traffic"
-spawn server b root ibv_rc_pingpong -d vb -g 3 -n 100
-wait_until 20 listens server 18515 || fail "the server does not listen"
+tcp_server b root ibv_rc_pingpong -d vb -g 3 -n 100
 on a root ibv_rc_pingpong -d va -g 1 -n 100 10.0.0.2 >"$T/client.log" 2>&1 || fail "pingpong to index 3"
 reap server 10
 [[ $REAPED -eq 0 ]] || fail "the server at index 3 ends with status $REAPED"
