@@ -48,4 +48,9 @@ enum class Gone : uint8_t {
 // "netdev deleted", "netdev moved to another netns", ...
 [[nodiscard]] const char* text(Gone gone);
 
+// What differs, for people: "link down", "netdev renamed to eth1, MTU 9000", ... Changes that
+// follow one another quickly are read at once, and all of them are named. Empty if nothing differs
+// but what is tentative.
+[[nodiscard]] std::string change_of(const Link& from, const Link& to);
+
 }  // namespace vrdma::netns

@@ -26,20 +26,6 @@ constexpr uint32_t kLastIndex = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
 
-const char* text(Gone gone) {
-  switch (gone) {
-    case Gone::kDeleted:
-      return "netdev deleted";
-    case Gone::kMoved:
-      return "netdev moved to another netns";
-    case Gone::kNetns:
-      return "netns gone";
-    case Gone::kVanished:
-      return "netdev deleted or moved";
-  }
-  return "netdev gone";
-}
-
 Monitor::LinkWatch& Monitor::LinkWatch::operator=(LinkWatch&& other) noexcept {
   if (this != &other) {
     reset();

@@ -28,13 +28,6 @@ namespace {
 // Of one vdevice, that are logged: its tenant may have the right to make any number of them.
 constexpr uint64_t kChangesPerSecond = 1, kChangesAtOnce = 10;
 
-std::string change_of(const netns::Link& from, const netns::Link& to) {
-  if (from.up != to.up) return to.up ? "link up" : "link down";
-  if (from.name != to.name) return "netdev renamed to " + to.name;
-  if (from.mtu != to.mtu) return "MTU " + std::to_string(to.mtu);
-  return "addresses changed";
-}
-
 // In the order of `had`.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
                                     const std::vector<verbs::Gid>& gids) {
@@ -370,7 +363,7 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   Record* const found = find(id);
   if (found == nullptr) return;
   Record& record = *found;
-  const std::string reason = change_of(record.link, link);
+  const std::string reason = netns::change_of(record.link, link);
   if (record.link.up && !link.up) ++record.downs;
   record.link.tentative = link.tentative;
   if (record.link == link) return retry_network(record);
