@@ -143,8 +143,9 @@ std::vector<uint64_t> Daemon::all_ids() const {
 }
 
 void Daemon::after_collecting(const std::vector<uint64_t>& ids, std::function<void()> then) {
-  // Longer than a worker's pass. Of one that does not answer the pages say what it counted so far.
-  constexpr auto kPatience = std::chrono::milliseconds(100);
+  // A worker may wait so long for a processor. Of one that does not answer, because it was stopped
+  // or hangs, the pages say what it counted so far.
+  constexpr auto kPatience = std::chrono::seconds(2);
   if (ids.empty()) return then();
   const auto left = std::make_shared<size_t>(ids.size());
   for (const uint64_t id : ids)
