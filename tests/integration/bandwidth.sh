@@ -119,8 +119,7 @@ at_most "$RED" 20971520
 say "and without limits all is direct again, with nothing lost"
 ctl tenant set red --ceiling bandwidth=max
 ctl tenant set blue --ceiling bandwidth=max
-rests() { local before; before=$(moved); sleep 0.3; [[ $(moved) == "$before" ]]; }
-wait_until 10 rests || fail "it is still paced"
+wait_until 10 stays 0.3 moved || fail "it is still paced"
 [[ $(traffic vr1) == direct ]] || fail "vr1 is shown as mediated"
 sleep 0.5
 runs || fail "a program ended: $(tail -n 5 "$T/red.log" "$T/blue.log")"

@@ -107,6 +107,13 @@ wait_until() {
     return 1
   done
 }
+# stays SECONDS COMMAND...: the command prints the same again after SECONDS.
+stays() {
+  local before
+  before=$("${@:2}")
+  sleep "$1"
+  [[ $("${@:2}") == "$before" ]]
+}
 # Kills every process of a network namespace; some may end by themselves meanwhile.
 kill_all_in() { ip netns pids "$1" 2>/dev/null | xargs -r kill -9 2>/dev/null || true; }
 # ended PID: the process has ended, reaped or not. The shell may reap it while grep runs.
@@ -472,6 +479,15 @@ stat_of() {
   ctl -o json stats "$1" | python3 -c '
 import json, sys
 print(sum(row["value"] for row in json.load(sys.stdin) if row["name"] in sys.argv[1:]))' "${@:2}"
+}
+
+# works VDEVICE: its programs' requests succeed and go on. A session or a queue pair may exist long before that.
+works() {
+  local before now
+  before=$(stat_of "$1" work_requests_direct work_requests_connected) || return 1
+  sleep 0.2
+  now=$(stat_of "$1" work_requests_direct work_requests_connected) || return 1
+  [[ $now -gt $before ]]
 }
 
 # ---- two vdevices in one fabric ------------------------------------------------------------------
