@@ -17,11 +17,14 @@ for n in r1 r2; do vdev_create "v$n" "$n" eth0 --tenant red; done
 for n in b1 b2; do vdev_create "v$n" "$n" eth0 --tenant blue; done
 
 say "each table holds its own GIDs only"
-for n in r1 r2 b1 b2; do
-  own=$(ip_in "$n" -oneline address show dev eth0 | grep -oE 'inet6? [^/]*' | awk '{print $2}' |
-    sed -E 's/^([0-9.]+)$/::ffff:\1/' | sort | xargs)
-  seen=$(on $n nobody ibv_devinfo -v | sed -nE 's/^\s*GID\[.*\]:\s*(.*), .*/\1/p' | sort | xargs)
-  [[ $seen == "$own" ]] || fail "v$n shows $seen; its own are $own"
+own_gids() {
+  ip_in "$1" -oneline address show dev eth0 | grep -oE 'inet6? [^/]*' | awk '{print $2}' |
+    sed -E 's/^([0-9.]+)$/::ffff:\1/' | sort | xargs
+}
+seen_gids() { on "$1" nobody ibv_devinfo -v | sed -nE 's/^\s*GID\[.*\]:\s*(.*), .*/\1/p' | sort | xargs; }
+shows_its_own() { [[ $(seen_gids "$1") == "$(own_gids "$1")" ]]; }
+for n in r1 r2 b1 b2; do  # the kernel adds the address of IPv6 a little later
+  wait_until 10 shows_its_own $n || fail "v$n shows $(seen_gids $n); its own are $(own_gids $n)"
 done
 
 say "inside a fabric they meet"
@@ -75,7 +78,8 @@ kill -9 "${PID[server]}"
 reap server 10
 
 say "what one fabric does changes no counter of the other"
-# Without gauges: connections in TIMEWAIT, for example, end in the meantime.
+# The session of the killed server is counted until the worker has ended it. Without gauges: connections in TIMEWAIT,
+# for example, end in the meantime.
 grown() { python3 -c 'import json, sys; print(*[c for c in json.load(sys.stdin) if not c["gauge"]], sep="\n")'; }
 counters() {
   local name
@@ -84,6 +88,9 @@ counters() {
     ctl conn stats $name -o json | grown
   done
 }
+ended_all() { ctl vdev show vb1 -o json | grep -q '"sessions": 0,'; }
+wait_until 10 ended_all || fail "the session of the killed server is left"
+wait_until 20 stays 1 counters || fail "the counters of blue do not come to rest: $(counters)"
 before=$(counters)
 talk r1 r2 10.0.0.1
 [[ $REAPED -eq 0 ]] || fail "red does not reach red"
@@ -95,7 +102,7 @@ say "a session socket serves its own netns only"
 cat >"$T/connect.py" <<'PY'
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-s.settimeout(3)
+s.settimeout(float(sys.argv[2]))
 try:
     s.connect(sys.argv[1])
     print("refused" if s.recv(1) == b"" else "answered")
@@ -106,9 +113,9 @@ except OSError:
 PY
 [[ $(socket_of vr1) == "$R/netns/$(cookie_of r1)/0.sock" ]] || fail "the socket of vr1: $(socket_of vr1)"
 for user in root nobody; do
-  try() { on "$1" $user python3 "$T/connect.py" "$(socket_of vr1)"; }
-  [[ $(try r1) == accepted ]] || fail "$user of r1 is not let in to vr1: $(try r1)"
-  [[ $(try r2) == refused ]] || fail "$user of r2 is let in to vr1"
+  try() { on "$1" $user python3 "$T/connect.py" "$(socket_of vr1)" "$2"; } # NAMESPACE SECONDS until it is let in
+  [[ $(try r1 3) == accepted ]] || fail "$user of r1 is not let in to vr1: $(try r1 3)"
+  [[ $(try r2 20) == refused ]] || fail "$user of r2 is let in to vr1"
 done
 
 say "nor does a directory made to look like one's own help"
