@@ -26,14 +26,22 @@ void CmClient::send(const void* data, size_t size, const std::vector<int>& with)
   (void)ipc::send_message(socket_.get(), data, size, with);
 }
 
-int CmClient::call(ipc::CmRequest& request) {
+void CmClient::ask(ipc::CmRequest& request) {
   request.sequence = ++sequence_;
   send(&request, sizeof request);
+}
+
+int CmClient::answer() {
   pollfd state{socket_.get(), POLLIN, 0};
   if (::poll(&state, 1, 10'000) <= 0) failed("the daemon does not answer at the rdma_cm socket");
-  if (!ipc::receive(socket_.get(), &reply, &fds)) return -1;
-  expect(reply.sequence == request.sequence, "an answer to another request");
-  return reply.error;
+  return ipc::receive(socket_.get(), &reply, &fds) ? reply.error : -1;
+}
+
+int CmClient::call(ipc::CmRequest& request) {
+  ask(request);
+  const int error = answer();
+  expect(error < 0 || reply.sequence == request.sequence, "an answer to another request");
+  return error;
 }
 
 bool CmClient::tell(ipc::CmRequest& request) {

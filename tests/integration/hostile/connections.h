@@ -16,6 +16,9 @@ class CmClient {
   void send(const void* data, size_t size, const std::vector<int>& fds = {});
   // The errno, or -1: the daemon ended the session or does not answer.
   int call(ipc::CmRequest& request);
+  // The halves of call(): several requests may be in flight, which are answered in their order.
+  void ask(ipc::CmRequest& request);
+  int answer();
   int call(ipc::CmCall call, uint32_t handle = 0, uint32_t value = 0);
   [[nodiscard]] bool ended(int timeout_ms = 5'000);  // by the daemon
 
