@@ -45,9 +45,17 @@ std::vector<Attack> hold_attacks();        // holds of threads
 // no FUSE here. Create it before anything else in the process.
 struct SilentFile {
   std::string path;
-  int* silent = nullptr;
+  // In memory that its server shares.
+  struct State {
+    int silent;
+    int asked;  // since then, and a process waits for an answer that does not come
+  };
+  State* state = nullptr;
   int server = 0;  // process id; kill it before closing the file, which would hang
-  void silence() const { __atomic_store_n(silent, 1, __ATOMIC_RELEASE); }
+  void silence() const { __atomic_store_n(&state->silent, 1, __ATOMIC_RELEASE); }
+  [[nodiscard]] bool keeps_waiting() const {
+    return __atomic_load_n(&state->asked, __ATOMIC_ACQUIRE) != 0;
+  }
 };
 SilentFile make_silent_file(bool reads = false);
 

@@ -11,7 +11,7 @@ start_daemon
 two_vdevices mediated
 cp "$program" "$T/hangs"
 
-serves() { ( LIMIT=5 on b root ibv_devinfo -d vb ) >"$T/neighbour.log" 2>&1; }
+serves() { ( LIMIT=$1 on b root ibv_devinfo -d vb ) >"$T/neighbour.log" 2>&1; } # SECONDS
 # Kills the daemon and starts another; sets `took` to the milliseconds until the neighbour is
 # served. Does not wait for the killed one, which may be unable to exit.
 replace_daemon() {
@@ -22,7 +22,7 @@ replace_daemon() {
   DAEMON=$!
   for (( ; ; )); do
     ended "$DAEMON" && return 1
-    serves && break
+    serves 5 && break
     [[ $(((${EPOCHREALTIME/./} - began) / 1000)) -lt 20000 ]] || return 1
   done
   took=$(((${EPOCHREALTIME/./} - began) / 1000))
@@ -38,7 +38,7 @@ spawn attacker a nobody "$T/hangs" "$attack" "$socket" 120
 holds() { grep -qE '^(held|nothing)$' "$T/attacker.log"; }
 wait_until 30 holds || fail "the attack does not get ready"
 if grep -q '^nothing$' "$T/attacker.log"; then skip "there is no FUSE here"; fi
-for _ in 1 2 3; do serves || fail "the neighbour is not served"; done
+for _ in 1 2 3; do serves 20 || fail "the neighbour is not served"; done
 stuck=$(for task in /proc/"$DAEMON"/task/*; do
   [[ $(<"$task/comm") == @(reach|identity) ]] || grep -hE '^State:.D' "$task/status" || true
 done)
@@ -62,8 +62,12 @@ if [[ $status -ne 0 ]]; then
 fi
 alive=no
 ended "$OLD" || alive=yes
-say "the killed daemon is still there: $alive; served after $took ms, without an attack after $usual ms"
 release
+wait_until 20 daemon_answers || fail "the next daemon does not answer"
+under_attack=$took
+replace_daemon || fail "after the attack the next daemon does not serve"
+[[ $took -le $usual ]] || usual=$took  # the machine may have become busy
+say "the killed daemon was still there: $alive; served after $under_attack ms, without an attack after $usual ms"
 # On a busy machine, up to three times as long as without an attack.
-[[ $took -le 1000 || $took -le $((usual * 3)) ]] || fail "the neighbour was served after $took ms only"
+[[ $under_attack -le 1000 || $under_attack -le $((usual * 3)) ]] || fail "the neighbour was served after $under_attack ms only"
 wait_until 20 daemon_answers || fail "the next daemon does not answer"

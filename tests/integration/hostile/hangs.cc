@@ -249,8 +249,13 @@ void exec(const char* path, int seconds, int connections) {
     ::execl("/proc/self/exe", "vrdma_hangs", "sleep", path, "100", nullptr);
     ::_exit(1);
   }
-  ::usleep(500'000);
-  expect(::waitpid(child, nullptr, WNOHANG) == 0, "it has ended");
+  // The first request after silence() is that of execve(2), which writes back what the child has
+  // written.
+  for (int left = 6000; !file.keeps_waiting(); --left) {
+    expect(left > 0, "the child does not hang in execve(2)");
+    expect(::waitpid(child, nullptr, WNOHANG) == 0, "it has ended");
+    ::usleep(10'000);
+  }
   std::cout << "held" << std::endl;
   ::sleep(static_cast<unsigned>(seconds));
   ::kill(child, SIGKILL);

@@ -73,6 +73,21 @@ int say_hello(const std::string& socket, int fd, const std::string& word) {
   return hello_on(client);
 }
 
+// Made before a fork. The process that shares it and does not wait executes another program, or
+// ends.
+class Execution {
+ public:
+  Execution() { expect(::pipe2(ends_.data(), O_CLOEXEC) == 0, "pipe2"); }
+  void wait() {
+    ::close(ends_[1]);
+    char none = 0;
+    (void)!::read(ends_[0], &none, 1);
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
 int run(const std::string& program, const std::string& socket, int fd, const std::string& word) {
   if (fd >= 0) ::fcntl(fd, F_SETFD, 0);
   ::execl(program.c_str(), program.c_str(), socket.c_str(), "hello", std::to_string(fd).c_str(),
@@ -125,11 +140,12 @@ void set_id_of_parent(const Target& target) {
                   if (parent == 0) {
                     auto client = std::make_unique<Client>(target.socket);
                     accepted(*client);
+                    Execution execution;
                     if (::fork() != 0) {
                       ::execl(target.set_id.c_str(), target.set_id.c_str(), "sleep", nullptr);
                       ::_exit(127);
                     }
-                    ::usleep(300'000);
+                    execution.wait();
                     const auto status = static_cast<uint8_t>(hello_on(*client));
                     (void)!::write(result[1], &status, 1);
                     ::_exit(0);
@@ -146,13 +162,14 @@ void set_id_of_parent(const Target& target) {
 
 // The process that connected executes another program while the daemon cannot accept.
 void set_id_before_accept(const Target& target, pid_t daemon) {
+  Execution execution;
   const pid_t child = ::fork();
   if (child == 0) {
     become_nobody();
     Client client(target.socket);
     ::_exit(run(target.set_id, target.socket, client.fd(), "inherited"));
   }
-  ::usleep(300'000);
+  execution.wait();
   ::kill(daemon, SIGCONT);
   int status = 0;
   ::waitpid(child, &status, 0);

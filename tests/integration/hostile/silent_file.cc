@@ -38,7 +38,7 @@ void refuse(int fuse, uint64_t unique, int error) {
   (void)!::write(fuse, &header, sizeof header);
 }
 
-[[noreturn]] void serve(int fuse, const int* silent, bool reads) {
+[[noreturn]] void serve(int fuse, SilentFile::State* state, bool reads) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the cleaning process may depend on this server
   static char buffer[1 << 18];
   for (;;) {
@@ -46,7 +46,11 @@ void refuse(int fuse, uint64_t unique, int error) {
     if (size < 0 && errno == EINTR) continue;
     if (size < static_cast<ssize_t>(sizeof(fuse_in_header))) ::_exit(0);
     const auto* header = reinterpret_cast<const fuse_in_header*>(buffer);
-    if (__atomic_load_n(silent, __ATOMIC_ACQUIRE) != 0) continue;
+    if (__atomic_load_n(&state->silent, __ATOMIC_ACQUIRE) != 0) {
+      if (header->opcode != FUSE_FORGET && header->opcode != FUSE_INTERRUPT)
+        __atomic_store_n(&state->asked, 1, __ATOMIC_RELEASE);
+      continue;
+    }
     switch (header->opcode) {
       case FUSE_INIT: {
         fuse_init_out init{};
@@ -108,11 +112,11 @@ SilentFile make_silent_file(bool reads) {
       "fd=" + std::to_string(fuse.get()) + ",rootmode=100666,user_id=0,group_id=0,allow_other";
   if (::mount("silent", "/mnt/silent", "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0)
     return none("mount fuse");
-  made.silent = static_cast<int*>(
+  made.state = static_cast<SilentFile::State*>(
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   made.path = "/mnt/silent";
   made.server = ::fork();
-  if (made.server == 0) serve(fuse.get(), made.silent, reads);
+  if (made.server == 0) serve(fuse.get(), made.state, reads);
   return made;
 }
 
