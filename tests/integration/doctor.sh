@@ -179,7 +179,9 @@ finds problem peer "a filter of the namespace drops packets to UDP port 4791 of 
 for name in va1 vd; do ctl vdev delete $name; done
 
 say "no daemon"
+broker=$(helper broker)  # listens at the sockets, and ends a little later
 kill_daemon
+[[ -z $broker ]] || wait_until 10 ended "$broker" || fail "the broker outlives vrdmad"
 examine 1 --netns "$(ns a)"
 finds problem daemon "$R/admin.sock"
 finds problem socket "no process answers"
