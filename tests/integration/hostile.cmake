@@ -26,7 +26,7 @@ vrdma_target(vrdma_fair)
 target_link_libraries(vrdma_fair PRIVATE vrdma_core_ipc vrdma_core_base)
 foreach(attack turns groups reach cpu)
   vrdma_integration(hostile_fair.${attack} hostile/fair ${attack} $<TARGET_FILE:vrdma_fair>
-                    PROCESSORS 2 TIMEOUT 180)
+                    PROCESSORS 2 TIMEOUT 300)
 endforeach()
 vrdma_integration(hostile_default hostile/default PROCESSORS 2 TIMEOUT 180)
 vrdma_integration(hostile_squat hostile/squat)
