@@ -52,7 +52,7 @@ begin_wire() {
 # end_wire: compares and prints the counts, and takes all away.
 end_wire() {
   local space
-  sleep 0.5  # what is on its way arrives
+  wait_until 20 stays 0.6 passed || fail "packets come without end"  # what is on its way arrives
   for space in a b; do
     ctl -o json stats "v$space" >"$T/stats.$space"
     snmp $space >"$T/snmp.$space"
@@ -67,6 +67,14 @@ end_wire() {
   wait_until 10 no_vdevices || fail "a vdevice stays, although its interface is gone"
 }
 no_vdevices() { [[ $(ctl -o json vdev list) == "[]" ]]; }
+
+passed() { # packets, so far
+  local space
+  for space in a b; do
+    ip_in $space -s link show eth0
+    ctl stats v$space | grep -E 'network_(packets|events)'
+  done
+}
 
 # exchange [OPTIONS...]: runs the program.
 exchange() {
