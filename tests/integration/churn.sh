@@ -65,11 +65,12 @@ all_clients() { # FIRST LAST
 none_left() { [[ $(ctl vdev list -o json | tr -d ' \n') != *'"name"'* ]]; }
 resident() { awk '/^VmRSS/ {print $2}' "/proc/$DAEMON/status"; }  # KiB
 
+# The kernel ends all namespaces of the host one after the other.
 all_clients 1 2  # the daemon's own tables and pools have grown by then
-wait_until 10 none_left || fail "vdevices outlive their namespaces: $(ctl vdev list)"
+wait_until 60 none_left || fail "vdevices outlive their namespaces: $(ctl vdev list)"
 before=$(holdings) kib=$(resident)
 all_clients 3 "$rounds"
-wait_until 10 none_left || fail "vdevices outlive their namespaces: $(ctl vdev list)"
+wait_until 60 none_left || fail "vdevices outlive their namespaces: $(ctl vdev list)"
 wait_until 20 holds_only "$before" || {
   echo "before: $before"
   echo "after: $(holdings)"

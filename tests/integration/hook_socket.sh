@@ -347,7 +347,7 @@ if wait_until 5 is_mounted; then
   all_refused() { [[ $(cat "$T"/silent[1-4].log | grep -c '^refused .*a network namespace and a pidfd') -eq 4 ]]; }
   wait_until 10 all_refused || fail "they are not refused: $(cat "$T"/silent[1-4].log)"
   for _ in 1 2 3; do
-    got=$(timeout 5 python3 "$T/hook_client.py" "$R/hook.sock" setup c2 "${PID[two]}" -- done -- ended c2) || fail "refused: $got"
+    got=$(timeout 20 python3 "$T/hook_client.py" "$R/hook.sock" setup c2 "${PID[two]}" -- done -- ended c2) || fail "refused: $got"
   done
   for i in 1 2 3 4; do ! ended "${PID[silent$i]}" || fail "a close is answered: nothing is tested"; done
   dies two
