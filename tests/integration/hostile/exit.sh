@@ -18,6 +18,7 @@ replace_daemon() {
   OLD=$DAEMON
   kill -9 "$OLD"
   local began=${EPOCHREALTIME/./}
+  wait_until 20 is_free || return 1  # also a killed daemon has its lock until the kernel has closed its descriptors
   "$VRDMAD" --user "$DAEMON_USER" --run-dir "$R" --state-dir "$S" --log-level debug >>"$T/vrdmad.log" 2>&1 &
   DAEMON=$!
   for (( ; ; )); do
@@ -27,6 +28,7 @@ replace_daemon() {
   done
   took=$(((${EPOCHREALTIME/./} - began) / 1000))
 }
+is_free() { flock --nonblock --shared "$R/vrdmad.lock" true; }
 
 took=0
 replace_daemon || fail "without an attack the next daemon does not serve"
