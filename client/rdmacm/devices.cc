@@ -70,7 +70,7 @@ CmDevice* find_or_open(uint64_t guid) {
   });
   if (known != devices().end()) {
     if (!is_lost(**known)) return *known;
-    devices().erase(known);  // open for ever, for programs keep contexts (rdma_get_devices(3))
+    devices().erase(known);  // it stays open: programs keep contexts (rdma_get_devices(3))
   }
   ibv_context* verbs = open_device(guid);
   if (verbs == nullptr) return nullptr;
