@@ -25,6 +25,19 @@ red_and_blue() {
     vdev_create "${tenant:0:1}b" b eth0 --tenant $tenant --no-direct
   done
 }
+# other_worker WORKER: the workers of vrdmad are that program. The broker takes it from the directory of its own.
+other_worker() {
+  mkdir "$T/sbin"
+  cp "$VRDMAD" "$(dirname "$VRDMAD")/vrdmad-helper" "$T/sbin"
+  cp "$1" "$T/sbin/vrdmad-worker"
+  VRDMAD=$T/sbin/vrdmad
+}
+# red_writes NUMBER PORT BYTES: the programs targetNUMBER in a and writerNUMBER in b, which writes so many bytes at once.
+red_writes() {
+  spawn "target$1" a nobody ib_write_bw -d ra -x "$(gid_index a ra 10.0.0.1)" -p "$2" -s "$3" -n 5
+  wait_until 20 listens "target$1" "$2" || fail "ib_write_bw does not listen"
+  spawn "writer$1" b nobody ib_write_bw -d rb -x "$(gid_index b rb 10.0.0.2)" -p "$2" -s "$3" -n 5 10.0.0.1
+}
 # begin_flow NAME DEVICE_A DEVICE_B PORT: the programs NAME-a and NAME-b.
 begin_flow() {
   begin_flow_end "$1-a" a "$2" 10.0.0.1 "$4"

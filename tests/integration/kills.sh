@@ -114,7 +114,7 @@ done
 
 say "the programs end, and nothing is left"
 end_flows "$AT"
-no_sessions() { [[ $(ctl vdev list -o json | grep -c '"sessions": 0,') -eq 6 && -z $(ls "$R/state") ]]; }
+no_sessions() { [[ $(ctl vdev list -o json | grep -c '"sessions": 0,') -eq 6 ]] && no_session_files; }
 wait_until 10 no_sessions || fail "$AT: sessions are left: $(ctl vdev list; ls "$R/state")"
 wait_until 20 no_workers || fail "$AT: there are the workers $(workers)"
 wait_until 30 holds_only "$rest" || fail "$AT: vrdmad held [$rest], now holds [$(holdings)]"

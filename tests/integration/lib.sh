@@ -274,6 +274,7 @@ have_worker_or_ended() { # NAME...: sets `worker`
 # took_over: how many sessions workers have taken over. The daemon answers before they do.
 took_over() { grep -c 'took over the session' "$T/vrdmad.log" || true; }
 all_taken_over() { [[ $(took_over) -ge $1 ]]; } # COUNT
+no_session_files() { [[ -z $(ls "$R/state") ]]; }
 need_worker_processes() {
   [[ -x $(dirname "$VRDMAD")/vrdmad-worker ]] || skip "the workers of this build are threads"
 }

@@ -13,21 +13,12 @@
 setup
 WORKERS_END=1  # because they crash
 cp "$2" "$T/lib/flow"
-# The broker takes the worker's program from the directory of its own.
-mkdir "$T/poisoned"
-cp "$VRDMAD" "$(dirname "$VRDMAD")/vrdmad-helper" "$T/poisoned"
-cp "$1" "$T/poisoned/vrdmad-worker"
-VRDMAD=$T/poisoned/vrdmad
+other_worker "$1"
 start_daemon
 red_and_blue
 
 crashes=' the worker of tenant/red crashes: Segmentation fault$'
-# poison NUMBER PORT: a pair of programs, the second of which writes the poison once.
-poison() {
-  spawn "target$1" a nobody ib_write_bw -d ra -x "$(gid_index a ra 10.0.0.1)" -p "$2" -s 48879 -n 5
-  wait_until 20 listens "target$1" "$2" || fail "ib_write_bw does not listen"
-  spawn "poison$1" b nobody ib_write_bw -d rb -x "$(gid_index b rb 10.0.0.2)" -p "$2" -s 48879 -n 5 10.0.0.1
-}
+poison=48879  # bytes
 
 begin_flow red ra rb 18520
 begin_flow blue ba bb 18521
@@ -35,22 +26,22 @@ flows_go_on "before the poison"
 blue=$(worker_of blue-a)
 
 say "a request crashes two workers, and its session ends"
-poison 1 18522
+red_writes 1 18522 $poison
 wait_until 20 has_logged 1 '^.* warning session [0-9]+ of tenant/red ends: its worker crashed twice while it served this session$' ||
   fail "no session ends"
 has_logged 2 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
 flows_go_on "after two crashes"
 has_logged 1 ' session [0-9]+ of tenant/red ends: ' || fail "another session ends with it"
-reap poison1 30
+reap writer1 30
 [[ $REAPED -ne 0 ]] || fail "the poison was written"
 [[ $(worker_of blue-a) == "$blue" ]] || fail "the worker of blue is another one"
 
 say "the third crash within a minute ends the sessions of the tenant, and says so once"
-poison 2 18523
+red_writes 2 18523 $poison
 wait_until 20 has_logged 1 '^.* warning all sessions of tenant/red end: its worker crashed three times within a minute$' ||
   fail "the sessions do not end"
 has_logged 3 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
-only_red_failed target1 target2 poison2 red-a red-b
+only_red_failed target1 target2 writer2 red-a red-b
 has_logged 3 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
 end_flows "after all"
 has_logged 0 'tenant/blue (crashes|is lost|ends?)' || fail "blue is harmed"

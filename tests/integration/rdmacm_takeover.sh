@@ -31,7 +31,7 @@ sessions() { find "$R/state" -type f | wc -l; }
 begun() { ended "${PID[client]}" || [[ $(sessions) -gt $1 ]]; }
 established() { [[ $(ctl conn list | grep -c ESTABLISHED) -eq $1 ]]; }
 established_or_ended() { established "$1" || ended "${PID[client]}"; }
-nothing_left() { [[ $(ctl conn list | wc -l) -eq 1 && -z $(ls "$R/state") ]]; }
+nothing_left() { [[ $(ctl conn list | wc -l) -eq 1 ]] && no_session_files; }
 end_well() { # NAME...: in this order
   local name
   for name in "$@"; do

@@ -137,7 +137,7 @@ wait_until 10 has_sessions 1 || fail "the session is not taken over"
 kill -9 "${PID[server]}"
 reap server 5
 wait_until 5 has_sessions 0 || fail "the session is left"
-[[ -z $(ls "$R/state") ]] || fail "files of sessions are left"
+no_session_files || fail "files of sessions are left"
 
 say "what is not there is lost, with the reason, and comes back with it"
 kill_daemon

@@ -2,7 +2,8 @@
 # roce.sh LISTENER: two tenants in fabrics that reach the network: their vdevices talk by packets of RoCE v2 on the wire between their
 # namespaces, as on two hosts.
 . "$(dirname "$0")/lib.sh"
-here=$(realpath "$(dirname "$0")") listener=$(realpath "$1")
+. "$(dirname "$0")/wire.sh"
+listener=$(realpath "$1")
 setup
 install -m 755 "$listener" "$T/listener"
 start_daemon
@@ -36,9 +37,7 @@ LIMIT=3 on a root ibv_rc_pingpong -p $PORT -g "$(index va ::ffff:10.0.0.1)" -n 2
 kill_programs server
 for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
 
-"$here/roce_capture.py" "/run/netns/$(ns b)" eth0 "$T/roce.pcap" >"$T/capture.log" 2>&1 &
-PID[capture]=$!
-wait_until 5 grep -q ready "$T/capture.log" || fail "the capture does not start"
+begin_capture
 # The kernel makes segments before the capture sees them, not behind it.
 for space in a b; do ip_in $space link set eth0 gso_max_segs 1; done
 for version in 4 6; do
@@ -53,10 +52,8 @@ for version in 4 6; do
   pingpong 10.0.0.2 ud -g "$gid" -s 900
   pingpong 10.0.0.2 srq -g "$gid" -s 8000
 done
-kill -INT "${PID[capture]}"
-reap capture 10
+end_capture
 say "$(tail -n 1 "$T/capture.log")"
-[[ $REAPED -eq 0 ]] || fail "packets on the wire are damaged: $(<"$T/capture.log")"
 grep -qE '^[1-9][0-9]{3,} packets' "$T/capture.log" || fail "few packets were on the wire"
 say "Wireshark reads the first of them as we do"
 tshark -r "$T/roce.pcap" -T fields -e infiniband.bth.opcode -e _ws.malformed >"$T/tshark" 2>"$T/tshark.log" ||
@@ -186,8 +183,7 @@ for space in a b; do
 done
 
 say "what ICMP says of the path is ignored, because any host can forge it"
-ports() { $(enter "$1") ss -Huln 'sport = 4791' | wc -l; }
-both_have_ports() { [[ $(ports a) -gt 0 && $(ports b) -gt 0 ]]; }
+both_have_ports() { has_roce_ports a && has_roce_ports b; }
 for space in a b; do spawn "keeps-$space" $space root rping -s -p 7999; done
 wait_until 10 both_have_ports || fail "programs with rdma_cm do not open the port"
 for to in a b; do $(enter "$([[ $to == a ]] && echo b || echo a)") /usr/bin/python3 - $to <<'END'
@@ -337,16 +333,13 @@ wait_until 20 in_use || fail "the list is: $(ctl qp list)"
 ctl fabric set left --reach host
 reap client 10
 [[ $REAPED -ne 0 && $REAPED -lt 128 ]] || fail "the client ended with status $REAPED: $(<"$T/client.log")"
-has_ports_in_a() { [[ $(ports a) -gt 0 ]]; }
-no_ports_in_a() { ! has_ports_in_a; }
-wait_until 5 no_ports_in_a || fail "a may not reach the network, and UDP port 4791 is open: $($(enter a) ss -uln)"
+wait_until 5 free_of_roce_ports a || fail "a may not reach the network, and UDP port 4791 is open: $($(enter a) ss -uln)"
 reap server 20  # it hears of its client's end
 ctl fabric set left --reach network
-wait_until 5 has_ports_in_a || fail "a may reach the network again, and its datagrams do not come"
+wait_until 5 has_roce_ports a || fail "a may reach the network again, and its datagrams do not come"
 kill_programs datagrams
 pingpong 10.0.0.2 rc -c -g "$gid"
 pingpong 10.0.0.2 ud -g "$gid" -s 900
 
 say "sockets end with the programs that need them"
-free_of_ports() { [[ $(ports a) -eq 0 && $(ports b) -eq 0 ]]; }
-wait_until 15 free_of_ports || fail "UDP port 4791 is still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"
+wait_until 15 free_of_roce_ports a b || fail "UDP port 4791 is still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"

@@ -13,28 +13,16 @@
 # prints the longest time in which a program got nothing, by what was killed. A SEED gives the same choices again.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/flows.sh"
+. "$(dirname "$0")/wire.sh"
 setup
 need_worker_processes
 begin_moments "$@"
 
 ENVIRONMENT+=(FLOW_TIMEOUT="${FLOW_TIMEOUT:-17}")
-declare -A DAEMONS=() FAR=([a]=b [b]=a) GAPS=() TIMES=()
-# side a|b: what follows is about that daemon, and programs that begin are its.
-side() {
-  [[ -z ${SIDE:-} ]] || DAEMONS[$SIDE]=$DAEMON
-  SIDE=$1 DAEMON=${DAEMONS[$1]:-} R=$T/run-$1 S=$T/state-$1
-  ENVIRONMENT[3]=VRDMA_RUN_DIR=$R
-  PID[daemon]=${DAEMONS[${FAR[$1]}]:-$$-none}
-}
+declare -A GAPS=() TIMES=()
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-for end in a b; do
-  side $end
-  mkdir "$R" "$S"
-  start_daemon
-  vdev_create "v$end" $end eth0 --fabric outside
-  ctl fabric set outside --reach network >/dev/null
-done
+two_daemons
 
 port=18620
 for how in ${HOWS:-all shared datagrams}; do
@@ -119,11 +107,9 @@ spawn client b root udaddy -s 10.0.0.1
 both_end_well udaddy
 for kind in "${!GAPS[@]}"; do say "killed: $kind; longest gap: ${GAPS[$kind]} ms"; done
 say "kills: $(for kind in "${!TIMES[@]}"; do echo -n "$kind ${TIMES[$kind]}, "; done)"
+no_sessions() { [[ $(ctl vdev list -o json | grep -c '"sessions": 0,') -eq 1 ]] && no_session_files; }
 for end in a b; do
   side $end
-  unset "PID[daemon]"
-  no_sessions() { [[ $(ctl vdev list -o json | grep -c '"sessions": 0,') -eq 1 && -z $(ls "$R/state") ]]; }
   wait_until 10 no_sessions || fail "$AT: sessions are left: $(ctl vdev list; ls "$R/state")"
-  stop_daemon || fail "$AT: daemon $end"
-  DAEMONS[$end]=
 done
+stop_daemons

@@ -2,7 +2,7 @@
 # With --roce-source-ports the packets of each queue pair leave from one of several UDP ports, so that routers spread
 # them, and always from the same one: also those that another worker or another daemon sends.
 . "$(dirname "$0")/lib.sh"
-here=$(realpath "$(dirname "$0")")
+. "$(dirname "$0")/wire.sh"
 setup
 need_worker_processes
 WORKERS_END=1
@@ -11,17 +11,9 @@ two_hosts
 add_ipv6
 for space in a b; do ip_in $space link set eth0 gso_max_segs 1; done
 
-capture() {
-  rm -f "$T/capture.log"
-  "$here/roce_capture.py" "/run/netns/$(ns b)" eth0 "$T/roce.pcap" >"$T/capture.log" 2>&1 &
-  PID[capture]=$!
-  wait_until 5 grep -qs ready "$T/capture.log" || fail "the capture does not start"
-}
 # flows ADDRESS-FIELD: sets FLOWS, a line for each queue pair of RC, UC and UD: SOURCE QPN PORTS...
 flows() {
-  kill -INT "${PID[capture]}"
-  reap capture 20
-  [[ $REAPED -eq 0 ]] || fail "packets on the wire are damaged: $(<"$T/capture.log")"
+  end_capture
   tshark -r "$T/roce.pcap" -T fields -e "$1" -e infiniband.bth.destqp -e udp.srcport -e udp.dstport \
     >"$T/tshark" 2>"$T/tshark.log" || fail "tshark: $(<"$T/tshark.log")"
   awk '$4 != 4791 { exit 1 }' "$T/tshark" || fail "packets go to another port than 4791"
@@ -45,7 +37,7 @@ pairs() {
 say "each queue pair has one port, both ways, over IPv4 and IPv6"
 for version in 4 6; do
   gid=$(gid_index a va "$([[ $version -eq 4 ]] && echo 10.0.0.1 || echo fd00::1)")
-  capture
+  begin_capture
   pairs ib_write_bw -q 16 -n 20 -s 20000 -p $PORT -x "$gid"
   both_end_well ib_write_bw
   for kind in uc ud; do
@@ -77,7 +69,7 @@ queued=$($(enter b) ss -Huln "sport = 61442" | awk '{ bytes += $2 } END { print 
 say "the next worker, and the next daemon, send from the same"
 # A capture has the first packets only, so that there is one for each worker.
 all_are_seen() {
-  capture
+  begin_capture
   sleep 0.5
   flows ip.src
   [[ $(wc -l <<<"$FLOWS") -ge 32 ]]
@@ -109,7 +101,7 @@ taken.bind(("10.0.0.1", 61441))
 print("bound", flush=True)
 time.sleep(60)'
 wait_until 10 grep -q bound "$T/holder.log" || fail "the port cannot be taken: $(<"$T/holder.log")"
-capture
+begin_capture
 # -Q 1: of fewer completions perftest counts too many where -n is no multiple of -t, and then does not poll any more.
 # Each queue pair has port 61441 with a probability of 1/4, and of so many one has it (1 - 1e-8).
 pairs ib_write_bw -q 64 -n 5 -t 4 -Q 1 -s 4096 -p $PORT -x "$(gid_index a va 10.0.0.1)"
@@ -122,6 +114,4 @@ awk '$1 == "10.0.0.1" && $3 == 61441 { exit 1 }' <<<"$FLOWS" || fail "port 61441
 grep -q '^10.0.0.1 .* 4791$' <<<"$FLOWS" || fail "no queue pair sends from port 4791 instead: $FLOWS"
 
 say "sockets end with the programs that need them"
-ports() { $(enter "$1") ss -Huln | grep -cE ':(4791|6144[0-3]) ' || true; }
-free_of_ports() { [[ $(ports a) -eq 0 && $(ports b) -eq 0 ]]; }
-wait_until 15 free_of_ports || fail "ports are still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"
+wait_until 15 free_of_roce_ports a b || fail "ports are still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"

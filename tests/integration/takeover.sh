@@ -42,7 +42,7 @@ both_succeed() {
     no_sanitizer "$side" "$T/$side.log"
   done
   wait_until 5 has_sessions 0 || fail "sessions are left"
-  [[ -z $(ls "$R/state") ]] || fail "files of sessions are left"
+  no_session_files || fail "files of sessions are left"
 }
 
 # outlives_two PROGRAM ARGUMENTS...: outlives two daemons. 1: it ended by itself before that,

@@ -39,9 +39,8 @@ outlives() {
     [[ $REAPED -eq 0 ]] || fail "$name ends with status $REAPED: $(tail -n 3 "$T/$name.log")"
     say "$name: $(tail -n 1 "$T/$name.log")"
   done
-  wait_until 5 no_files || fail "files of sessions are left"
+  wait_until 5 no_session_files || fail "files of sessions are left"
 }
-no_files() { [[ -z $(ls "$R/state") ]]; }
 
 for kind in window xrc imported; do
   say "$kind"

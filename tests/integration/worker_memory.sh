@@ -21,12 +21,9 @@ remove_group() { # exit status of the test
   wait_until 5 no_groups
   rmdir "/sys/fs/cgroup$GROUP"
 }
-trap 'status=$?; command=$BASH_COMMAND; set +e; finish "$status" "$command"' EXIT
+trap 'status=$?; command=$BASH_COMMAND; set +e; remove_group "$status" 2>/dev/null; finish "$status" "$command"' EXIT
 cp "$2" "$T/lib/flow"
-mkdir "$T/greedy"
-cp "$VRDMAD" "$(dirname "$VRDMAD")/vrdmad-helper" "$T/greedy"
-cp "$1" "$T/greedy/vrdmad-worker"
-VRDMAD=$T/greedy/vrdmad
+other_worker "$1"
 start_daemon --cgroup "$GROUP"
 red_and_blue
 
@@ -43,9 +40,7 @@ say "used by it: $(<"$directory/memory.current") bytes"
 
 say "a worker of red takes all memory that it can have"
 longest_gap >/dev/null
-spawn target a nobody ib_write_bw -d ra -x "$(gid_index a ra 10.0.0.1)" -p 18522 -s 48880 -n 5
-wait_until 20 listens target 18522 || fail "ib_write_bw does not listen"
-spawn greedy b nobody ib_write_bw -d rb -x "$(gid_index b rb 10.0.0.2)" -p 18522 -s 48880 -n 5 10.0.0.1
+red_writes 1 18522 48880
 killed="error the kernel has killed the worker of tenant/red: it needed more than its $((limit >> 20)) MiB of memory"
 wait_until 60 has_logged 1 "$killed" || fail "no line of the log names the tenant and the limit of $limit bytes"
 grep 'tenant/red' "$T/vrdmad.log"
@@ -55,7 +50,7 @@ say "the next workers take its request over, and it kills them too, until all se
 wait_until 100 has_logged 1 ' warning all sessions of tenant/red end: its worker crashed three times within a minute$' ||
   fail "the sessions of red do not end after $(logged "$killed") workers"
 say "the kernel has killed $(logged "$killed") of $(logged 'the worker of tenant/red is lost') workers"
-only_red_failed target greedy red-a red-b
+only_red_failed target1 writer1 red-a red-b
 say "the longest gap of blue: $(longest_gap) ms"
 has_logged 0 'worker of tenant/blue' || fail "blue is harmed"
 end_flows "in the end"

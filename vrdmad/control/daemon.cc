@@ -363,10 +363,10 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   Record* const found = find(id);
   if (found == nullptr) return;
   Record& record = *found;
-  const std::string reason = netns::change_of(record.link, link);
   if (record.link.up && !link.up) ++record.downs;
   record.link.tentative = link.tentative;
   if (record.link == link) return retry_network(record);
+  const std::string reason = netns::change_of(record.link, link);
   record.link = link;
   record.spec.netdev = link.name;
   apply(record);

@@ -73,7 +73,6 @@ FLOWS=("${all[@]}")
 flows_go_on "when the others have ended"
 say "after $(((${EPOCHREALTIME/./} - begun) / 1000)) ms"
 end_flows "in the end"
-no_files() { [[ -z $(ls "$R/state") ]]; }
-wait_until 20 no_files || fail "files of sessions are left"
+wait_until 20 no_session_files || fail "files of sessions are left"
 given_up=$(grep -c 'the session of process [0-9]* cannot be taken over' "$T/vrdmad.log" || true)
 [[ $given_up -eq ${#hung[@]} ]] || fail "$given_up lines tell of sessions that are given up, not ${#hung[@]}"
