@@ -300,10 +300,9 @@ void SessionJournal::go_on() {
 void SessionJournal::go_on(rdma::Qp& qp) {
   qp.block->state.store(qp.attributes.state, std::memory_order_release);
   keep_state(qp, qp.handle);
-  const Vdevice& vdevice = objects_.vdevice();
+  Vdevice& vdevice = objects_.vdevice();
   if (qp.link.remote && !vdevice.reaches_network) qp.fail();  // the operator has taken it away
-  if (qp.type == verbs::QpType::kUd && qp.can_receive() && vdevice.reaches_network)
-    vdevice.network->receive_datagrams();
+  vdevice.receive_datagrams(qp);
   if (verbs::is_connected(qp.type) && qp.state() > verbs::QpState::kInit) qp.choose_sender();
   if (qp.sender) qp.sender->adopted();
   if (!qp.sender || qp.sender->drained()) qp.note_drained();

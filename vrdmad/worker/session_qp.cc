@@ -345,7 +345,7 @@ int SessionObjects::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, An
   rdma::Fabric& fabric = *context_->device->fabric;
   rdma::Qp* peer = fabric.pair(qp);
   const verbs::QpAttributes& its = qp.attributes;
-  if (qp.type == QpType::kUd && vdevice_->reaches_network) vdevice_->network->receive_datagrams();
+  vdevice_->receive_datagrams(qp);
   const bool beyond = vdevice_->is_beyond(qp);
   if (beyond && verbs::is_xrc(qp.type)) return EOPNOTSUPP;  // packets of XRC are not carried
   if (beyond)

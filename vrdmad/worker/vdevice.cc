@@ -57,9 +57,12 @@ void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
   };
   for (const auto& [group, queue_pairs] : device.groups) network->join(group);
   for (rdma::Context* context : device.contexts)
-    context->qps.each([this](const rdma::Qp& qp) {
-      if (qp.type == verbs::QpType::kUd && qp.can_receive()) network->receive_datagrams();
-    });
+    context->qps.each([this](const rdma::Qp& qp) { receive_datagrams(qp); });
+}
+
+void Vdevice::receive_datagrams(const rdma::Qp& qp) {
+  if (reaches_network && qp.type == verbs::QpType::kUd && qp.can_receive())
+    network->receive_datagrams();
 }
 
 void Vdevice::leave_network() {

@@ -83,6 +83,8 @@ struct Vdevice {
                      transport::roce::Network::Host host);
   // The opposite. Its queue pairs with peers on other hosts go to ERR.
   void leave_network();
+  // If `qp` receives datagrams, and the vdevice reaches the network, they arrive from there too.
+  void receive_datagrams(const rdma::Qp& qp);
   // Whether the peer of a queue pair that is about to be RTR is on another host.
   [[nodiscard]] bool is_beyond(const rdma::Qp& qp) const;
   [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);
