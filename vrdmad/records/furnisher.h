@@ -58,8 +58,7 @@ class Furnisher {
   // Before the first kit. `directory`: of the sessions' files; empty: there are none. `epoch`: see
   // SessionSettings. The next session has a greater number than `last`. `patience`: for how long
   // take_over() is tried again.
-  void begin(std::string directory, uint32_t epoch, uint32_t last,
-             base::Duration patience = std::chrono::seconds(15));
+  void begin(std::string directory, uint32_t epoch, uint32_t last, base::Duration patience);
 
   // A program has connected. Returns the number of the connection, by which all below name it.
   // `waiting`: counted until accepted(); nullptr: it is not counted.

@@ -22,8 +22,10 @@ namespace {
 constexpr uint64_t kVdevice = 3;
 const Furnisher::Opened kRed{"red0", 42, 5, false};
 
+constexpr base::Duration kPatience = std::chrono::seconds(30);  // longer than a test
+
 struct Furnishers : testing::Test {
-  Furnishers() { furnisher.begin(temp.path(), 9, 100); }
+  Furnishers() { furnisher.begin(temp.path(), 9, 100, kPatience); }
   // The caller of a connection that this process made.
   [[nodiscard]] std::shared_ptr<Caller> caller() const {
     auto [other, daemons] = ipc::make_socket_pair().value();
@@ -148,7 +150,7 @@ TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   of_worker(*kit).anchors->put_channel(7, file_id(channel.write).inode);
   of_worker(*kit).anchors->put_channel(8, 1);  // that one the program has closed
   Furnisher next;
-  next.begin(temp.path(), 10, 101);
+  next.begin(temp.path(), 10, 101, kPatience);
   auto adopted = adopt(next, kit->session);
   ASSERT_EQ(adopted.size(), 1u);
   SessionKit& again = adopted[0].kit;
@@ -177,7 +179,7 @@ TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
     session = kit->session;
   }
   Furnisher next;
-  next.begin(temp.path(), 10, 101);
+  next.begin(temp.path(), 10, 101, kPatience);
   std::vector<Furnisher::Found> found;
   found.push_back({kVdevice, "red0", files_of(session), account});
   const auto taken = next.take_over(*broker, std::move(found));
@@ -191,7 +193,7 @@ TEST_F(Furnishers, LeaveTheFilesToTheNextDaemonIfTheBrokerHasEnded) {
   ASSERT_TRUE(kit);
   of_worker(*kit).journal->begin();
   Furnisher next;
-  next.begin(temp.path(), 10, 101);
+  next.begin(temp.path(), 10, 101, kPatience);
   std::vector<Furnisher::Found> found;
   found.push_back({kVdevice, "red0", files_of(kit->session), account});
   const auto ended = BrokerProcess::over(std::move(ipc::make_socket_pair()->first));
@@ -212,7 +214,7 @@ TEST_F(Furnishers, DeliverTheSessionsThatWorkedLastFirst) {
     found.push_back({kVdevice, "red0", files_of(kits.back().session), account});
   }
   Furnisher next;
-  next.begin(temp.path(), 10, 200);
+  next.begin(temp.path(), 10, 200, kPatience);
   std::vector<size_t> batches;
   std::vector<uint32_t> order;
   const auto note = [&](const std::vector<Furnisher::Adopted>& sessions) {
@@ -233,7 +235,7 @@ struct UnansweredSessions : Furnishers {
   UnansweredSessions() : hung(std::make_shared<HungBroker>(broker)) {
     kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {}).value();
     of_worker(kit).journal->begin();
-    next.begin(temp.path(), 10, 101, std::chrono::seconds(30));
+    next.begin(temp.path(), 10, 101, kPatience);
     found.push_back({kVdevice, "red0", files_of(kit.session), account});
   }
   Furnisher::TakenOver take_over() {
