@@ -268,7 +268,7 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int epoll_pwait2(int fd, epoll_event* events, int room, const timespec* timeout,
                               const sigset_t* mask) try {
-  if (!is_length(timeout)) return -1;
+  if (!is_valid_timeout(timeout)) return -1;
   const Masked masked(mask);
   return epoll_wait(fd, events, room, milliseconds(timeout));
 }

@@ -54,7 +54,7 @@ void set_way(int fd, Way way) {
   ways[static_cast<size_t>(fd)].store(way, std::memory_order_relaxed);
 }
 
-bool is_length(const timespec* time) {
+bool is_valid_timeout(const timespec* time) {
   if (time == nullptr || (time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < 1'000'000'000))
     return true;
   errno = EINVAL;
@@ -197,7 +197,7 @@ VRDMA_OR_ENOMEM(-1)
 VRDMA_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int flags,
                           timespec* timeout) try {
   if (!over_rdma(fd)) return NEXT(recvmmsg)(fd, messages, count, flags, timeout);
-  if (!is_length(timeout)) return -1;
+  if (!is_valid_timeout(timeout)) return -1;
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::milliseconds(std::max(milliseconds(timeout), 0));
   int done = 0;
@@ -345,7 +345,7 @@ VRDMA_OR_ENOMEM(-1)
 VRDMA_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout,
                        const sigset_t* mask) try {
   if (!any_over_rdma(fds, count)) return NEXT(ppoll)(fds, count, timeout, mask);
-  if (!is_length(timeout)) return -1;
+  if (!is_valid_timeout(timeout)) return -1;
   const Masked masked(mask);
   return rpoll(fds, count, milliseconds(timeout));
 }
@@ -369,7 +369,7 @@ VRDMA_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
                          const timespec* timeout, const sigset_t* mask) try {
   if (!any_over_rdma(count, read, write, except))
     return NEXT(pselect)(count, read, write, except, timeout, mask);
-  if (!is_length(timeout)) return -1;
+  if (!is_valid_timeout(timeout)) return -1;
   const Masked masked(mask);
   timeval limit{};
   if (timeout != nullptr) limit = {timeout->tv_sec, (timeout->tv_nsec + 999) / 1000};

@@ -57,9 +57,9 @@ class Masked {
   sigset_t before_{};
 };
 
-// Whether `time`, if there is one, is a length of time as the kernel takes it. False: EINVAL.
-[[nodiscard]] bool is_length(const timespec* time);
-// Of one that is_length(); null: -1, no limit.
+// Whether the kernel accepts `time` as a timeout; null: there is none. False: errno is EINVAL.
+[[nodiscard]] bool is_valid_timeout(const timespec* time);
+// Of a valid timeout; null: -1, no limit.
 [[nodiscard]] int milliseconds(const timespec* time);
 
 // epoll.cc. The descriptor is closed: removes it from all sets, or deletes the set that it was.

@@ -22,8 +22,8 @@ def call(name, *arguments):
         raise OSError(ctypes.get_errno(), name)
 
 
-def times(sock):
-    """Waits for `sock` for lengths of time that are none, in all ways."""
+def invalid_timeouts(sock):
+    """Waits for `sock` by each call with invalid timeouts."""
     fd = sock.fileno()
     read = (ctypes.c_ulong * 16)()
     read[fd // 64] |= 1 << fd % 64
@@ -38,7 +38,7 @@ def times(sock):
             attempt(f"pselect {parts}", call, "pselect", fd + 1, read, None, None, time, None)
             attempt(f"epoll_pwait2 {parts}", call, "epoll_pwait2", waiting.fileno(), events, 1, time, None)
             attempt(f"recvmmsg {parts}", call, "recvmmsg", fd, message, 1, 0, time)
-            if parts[1] <= 0:  # more than a second is a time of select()
+            if parts[1] <= 0:  # select() accepts more than 999,999 microseconds
                 attempt(f"select {parts}", call, "select", fd + 1, read, None, None, time)
 
 
@@ -79,7 +79,7 @@ def stream(address, port):
     attempt("to send after that", client.send, b"x")
     attempt("what is not there yet", client.recv, 1, socket.MSG_DONTWAIT)
     server[0].close()
-    times(listener)
+    invalid_timeouts(listener)
     attempt("to shut down a listener", listener.shutdown, socket.SHUT_RDWR)
     attempt("to accept after that", listener.accept)
 
