@@ -11,14 +11,18 @@ two_hosts
 add_ipv6
 for space in a b; do ip_in $space link set eth0 gso_max_segs 1; done
 
+# merged: of lines with a source, a QPN and ports, one for each queue pair, with its ports.
+merged() {
+  awk 'NF { for (i = 3; i <= NF; ++i) if (!seen[$1, $2, $i]++) ports[$1 " " $2] = ports[$1 " " $2] " " $i }
+    END { for (flow in ports) print flow ports[flow] }'
+}
 # flows ADDRESS-FIELD: sets FLOWS, a line for each queue pair of RC, UC and UD: SOURCE QPN PORTS...
 flows() {
   end_capture
   tshark -r "$T/roce.pcap" -T fields -e "$1" -e infiniband.bth.destqp -e udp.srcport -e udp.dstport \
     >"$T/tshark" 2>"$T/tshark.log" || fail "tshark: $(<"$T/tshark.log")"
   awk '$4 != 4791 { exit 1 }' "$T/tshark" || fail "packets go to another port than 4791"
-  FLOWS=$(awk '$2 != "0x000001" && $2 != "0x00000001" && !seen[$1, $2, $3]++ { ports[$1 " " $2] = ports[$1 " " $2] " " $3 }
-    END { for (flow in ports) print flow ports[flow] }' "$T/tshark")
+  FLOWS=$(awk '$2 != "0x000001" && $2 != "0x00000001" { print $1, $2, $3 }' "$T/tshark" | merged)
 }
 # One port for each queue pair: of 61440 and the three that follow, and several in all.
 check_flows() {
@@ -88,8 +92,7 @@ for killed in none workers daemon; do
   wait_until 20 all_are_seen || fail "killed: $killed; the queue pairs do not send: $FLOWS"
   all+=$FLOWS$'\n'
 done
-FLOWS=$(awk 'NF { for (i = 3; i <= NF; ++i) if (!seen[$1, $2, $i]++) ports[$1 " " $2] = ports[$1 " " $2] " " $i }
-  END { for (flow in ports) print flow ports[flow] }' <<<"$all")
+FLOWS=$(merged <<<"$all")
 check_flows
 both_end_well ib_write_bw
 
