@@ -55,7 +55,7 @@ for how in kill_daemon stop_daemon; do
   $how
   fill
   start_daemon
-  # The worker says so, which may be later than the daemon's first answer.
+  # The worker logs it, perhaps after the daemon's first answer.
   wait_until 20 all_taken_over $((++taken)) || fail "after $how: the session of the server is not taken over"
   [[ $(names) == "$before" ]] || fail "after $how: other vdevices"
   ctl vdev create "after" --netns "$(ns a)" --netdev eth0 --fabric after >/dev/null || fail "after $how: there is room, but no vdevice"

@@ -121,7 +121,7 @@ both_succeed() {
 begin
 restart
 for vdevice in "$A" "$B"; do
-  # The worker says so, which may be later than the daemon's first answer.
+  # The worker logs it, perhaps after the daemon's first answer.
   wait_until 20 logged "vdevice $vdevice: took over the session" || fail "the session of $vdevice is not taken over"
 done
 [[ $(lasting) == "$before" ]] || { diff <(lasting) <(echo "$before"); fail "not as it was"; }

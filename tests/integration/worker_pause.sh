@@ -15,7 +15,7 @@ vdev_create rb b eth0 --tenant red
 for ((pair = 0; pair < 8; ++pair)); do begin_flow "red$pair" ra rb $((18520 + pair)); done
 flows_go_on "before the first worker is killed"
 
-# It has one, for its one tenant. Whether that has taken over the sessions makes no difference.
+# There is one worker, since there is one tenant. It may have taken over the sessions or not.
 has_worker() { worker=$(workers) && [[ $worker == +([0-9]) ]]; }
 pauses='error tenant/red: its workers end again and again: the next starts in a moment$'
 for number in 1 2; do
