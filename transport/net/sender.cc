@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/verbs/mtu.h"
+#include "core/wire/mad.h"
 
 namespace vrdma::transport::net {
 
