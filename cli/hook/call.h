@@ -10,7 +10,7 @@ namespace vrdma::cli::hook {
 
 // createRuntime, because the process is the runtime's there; createContainer would be in the
 // container's namespaces, and some runtimes give it the container's environment.
-constexpr const char* kStages[] = {"createRuntime", "poststop"};
+inline constexpr const char* kStages[] = {"createRuntime", "poststop"};
 // Never empty: without it, some runtimes pass another process's environment.
 constexpr char kEnvironment[] = "PATH=/usr/bin";
 // Seconds after which the runtime kills a hook. Long, because vrdmad serves one hook after another,

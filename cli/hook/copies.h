@@ -22,7 +22,7 @@ struct Library {
   const char* link;  // the name that a linker and dlopen(3) look for
   const char* stem;  // names of copies begin with it
 };
-constexpr Library kLibraries[] = {
+inline constexpr Library kLibraries[] = {
     {"libibverbs.so.1", "libibverbs.so", "libibverbs"},
     {"librdmacm.so.1", "librdmacm.so", "librdmacm"},
 };

@@ -86,7 +86,7 @@ constexpr uint32_t kOdpReliable = kOdpDatagrams | kOdpWrite | kOdpRead | kOdpAto
 
 // Those of the parent `soft`. A daemon that states none has no other parent, so these must not
 // change; the parent may state others.
-constexpr Capabilities kSoftCapabilities = {
+inline constexpr Capabilities kSoftCapabilities = {
     .stated = 1,
     // An unassigned OUI: the bit for locally administered addresses is set.
     .vendor_id = 0x027672,

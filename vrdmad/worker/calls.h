@@ -52,7 +52,7 @@ constexpr size_t kHandle = sizeof(ipc::HandleRequest);
 static_assert(kHandle == sizeof(ipc::HandleReply));
 
 // By number.
-constexpr CallTraits kTable[] = {
+inline constexpr CallTraits kTable[] = {
     {kProbe, kConnection, kNoFds, kNone, {}, 0, kSize<ProbeReply>},
     {kHello, kConnection, kFds, kNone, {}, kSize<HelloRequest>, kSize<ChallengeReply>},
     {kGoodbye, kSession, kNoFds, kNone, {}, 0, 0},
@@ -111,7 +111,7 @@ constexpr bool is_whole() {
 static_assert(is_whole(), "each ipc::Call has a row, in the order of their numbers");
 
 // Of a number that is no call.
-constexpr CallTraits kUnknown{{}, kVdevice, kNoFds, kNone, {}, 0, 0};
+inline constexpr CallTraits kUnknown{{}, kVdevice, kNoFds, kNone, {}, 0, 0};
 
 }  // namespace calls
 
