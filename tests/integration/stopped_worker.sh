@@ -67,3 +67,12 @@ ctl quota set va qp=9 || fail "the quota cannot be changed"
 ctl quota show va | grep -qE 'qp +0 +9' || fail "the quota has not changed"
 kill "${PID[sleeper]}"
 reap sleeper 5
+
+say "a change that meets the end of an idle worker succeeds"
+worker=$(workers)
+kill -STOP "$worker"
+# Each attempt waits for the worker; one of them until its idle time is over.
+until ctl quota set va qp=10 2>"$T/change.log"; do
+  if ended "$worker"; then fail "a worker that has ended is called busy: $(<"$T/change.log")"; fi
+done
+ctl quota show va | grep -qE 'qp +0 +10' || fail "the quota has not changed"

@@ -17,11 +17,11 @@ void Answers::came(const std::string& domain, const ToControl& answer) {
   if (found != expected_.end() && found->second.domain == domain) end(found->first, &answer);
 }
 
-void Answers::lost(const std::string& domain) {
+void Answers::ended(const std::string& domain, const ToControl* answer) {
   std::vector<uint64_t> tickets;
   for (const auto& [ticket, expected] : expected_)
     if (expected.domain == domain) tickets.push_back(ticket);
-  for (const uint64_t ticket : tickets) end(ticket, nullptr);
+  for (const uint64_t ticket : tickets) end(ticket, answer);
 }
 
 void Answers::end(uint64_t ticket, const ToControl* answer) {

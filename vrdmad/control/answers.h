@@ -16,7 +16,7 @@ namespace vrdma::vrdmad {
 
 class Answers {
  public:
-  // nullptr: the time is over.
+  // nullptr: the time is over, or the worker was lost.
   using Then = std::function<void(const ToControl* answer)>;
 
   explicit Answers(base::EventLoop& loop) : loop_(loop) {}
@@ -25,8 +25,8 @@ class Answers {
   [[nodiscard]] uint64_t expect(const std::string& domain, base::Duration limit, Then then);
   // One that comes too late, or from another domain, is dropped.
   void came(const std::string& domain, const ToControl& answer);
-  // The worker has ended, and answers nothing any more.
-  void lost(const std::string& domain);
+  // The worker has ended: this is the answer to all that it was asked; nullptr: it was lost.
+  void ended(const std::string& domain, const ToControl* answer);
 
  private:
   struct Expected {

@@ -223,7 +223,7 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                             const Workers::Ended& ended);
   void on_started(const std::string& domain);
   void on(const std::string& domain, const ToControl& message);
-  void on_ended(const std::string& domain, unsigned slot);
+  void on_ended(const std::string& domain, unsigned slot, Workers::End how);
   void on_died(const std::string& domain, const std::set<uint64_t>& connections);
   void take_over_orphans();
   void take_over_orphan(const std::string& domain, const Furnisher::Lost& orphan);
@@ -346,7 +346,7 @@ class Daemon final : public AdminBackend, public HookBackend {
       },
       {[this](const auto& domain) { on_started(domain); },
        [this](const auto& domain, const auto& message) { on(domain, message); },
-       [this](const auto& domain, unsigned slot) { on_ended(domain, slot); },
+       [this](const auto& domain, unsigned slot, Workers::End how) { on_ended(domain, slot, how); },
        [this](const auto& domain, const auto& connections) { on_died(domain, connections); },
        [this](const auto& domain) { quarantine_.crashed(domain, 0, base::EventLoop::now()); }}};
   std::unique_ptr<netns::Monitor> monitor_;

@@ -150,14 +150,16 @@ void Daemon::show_port(Record& record) {
   worker->send(SetGids{record.id, record.table()});
 }
 
-// Without a worker there is nothing that could object, and the worker that starts gets the present
-// state.
+// The answer where no worker is: there is nothing that could object, and the worker that starts
+// gets the present state.
+constexpr Done kNoWorker{};
+
 void Daemon::ask(const Record& record, base::Duration limit, const Question& question,
                  Answers::Then then) {
   WorkerEnd* const worker = workers_.find(record.domain);
   if (worker == nullptr) {
     show_limits(record);
-    const ToControl nothing = Done{};
+    const ToControl nothing = kNoWorker;
     return then(&nothing);
   }
   worker->send(question(answers_.expect(record.domain, limit, std::move(then))));
@@ -242,8 +244,7 @@ std::string Daemon::cgroup_of(const Record& record, const rdma::Peer& peer) cons
   return cgroup;
 }
 
-void Daemon::on_ended(const std::string& domain, unsigned slot) {
-  answers_.lost(domain);
+void Daemon::on_ended(const std::string& domain, unsigned slot, Workers::End how) {
   for (const auto& [id, record] : records_) {
     if (record->domain != domain) continue;
     record->allotment.place(provisioning::kControlSlot);  // the slot may be another domain's next
@@ -252,6 +253,9 @@ void Daemon::on_ended(const std::string& domain, unsigned slot) {
     show_limits(*record);
   }
   budgets_.clear(slot);
+  // A question that was on its way to an idle worker is answered as if it had come after the end.
+  const ToControl nothing = kNoWorker;
+  answers_.ended(domain, how == Workers::End::kIdle ? &nothing : nullptr);
 }
 
 // The next worker takes over the sessions, as a daemon takes over those of the daemon before it.

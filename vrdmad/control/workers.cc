@@ -25,7 +25,10 @@ WorkerEnd* Workers::find(const std::string& domain) const {
 }
 
 Result<WorkerEnd*> Workers::need(const std::string& domain) {
-  if (WorkerEnd* const running = find(domain)) return running;
+  if (WorkerEnd* const running = find(domain)) {
+    end_if_idle(domain);
+    return running;
+  }
   const auto now = base::EventLoop::now();
   std::erase_if(deaths_, [now](const auto& one) { return now - one.second.back() > kPause; });
   if (const auto its = deaths_.find(domain); its != deaths_.end() && its->second.size() >= kDeaths)
@@ -117,17 +120,17 @@ void Workers::ended(const std::string& domain, uint64_t connection) {
 void Workers::end_if_idle(const std::string& domain) {
   Place& place = places_.at(domain);
   if (!place.connections.empty()) return;
-  place.idle = loop_.after(kIdle, [this, domain] { (void)take_out(domain); });
+  place.idle = loop_.after(kIdle, [this, domain] { (void)take_out(domain, End::kIdle); });
 }
 
 // What the worker took of budgets goes with it.
-std::set<uint64_t> Workers::take_out(const std::string& domain) {
+std::set<uint64_t> Workers::take_out(const std::string& domain, End how) {
   Place place = std::move(places_.extract(domain).mapped());
   wait_for_end(domain, place);
   place.end.reset();
   for (const base::Fd& helper : place.helpers) ::shutdown(helper.get(), SHUT_RDWR);
   slots_.erase(place.slot);
-  events_.ended(domain, place.slot);
+  events_.ended(domain, place.slot, how);
   return std::move(place.connections);
 }
 
@@ -136,7 +139,7 @@ void Workers::died(const std::string& domain, const std::string& why) {
   auto& deaths = deaths_[domain];
   deaths.push_back(base::EventLoop::now());
   while (deaths.back() - deaths.front() > kWithin) deaths.pop_front();
-  auto connections = take_out(domain);
+  auto connections = take_out(domain, End::kLost);
   events_.died(domain, std::move(connections));
 }
 

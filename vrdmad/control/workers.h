@@ -44,6 +44,7 @@ class Workers {
   static constexpr size_t kMostEnding = 8;
   using Tell = std::function<void(const ToControl&)>;
   using Ended = std::function<void(const std::string& why)>;
+  enum class End : uint8_t { kIdle, kLost };
   struct Running {
     std::unique_ptr<WorkerEnd> end;
     base::SharedPage<base::EventLoop::Passes> passes;
@@ -58,8 +59,9 @@ class Workers {
     // A worker runs for the domain, and knows nothing yet.
     std::function<void(const std::string& domain)> started;
     std::function<void(const std::string& domain, const ToControl& message)> came;
-    // No worker runs for the domain any more.
-    std::function<void(const std::string& domain, unsigned slot)> ended;
+    // No worker runs for the domain any more: control ended it because no program used it, or it
+    // was lost.
+    std::function<void(const std::string& domain, unsigned slot, End how)> ended;
     // After `ended`, if the worker was lost. `connections`: those that it had.
     std::function<void(const std::string& domain, const std::set<uint64_t>& connections)> died;
     // Later, if the kernel had killed it because it exceeded its memory.
@@ -71,8 +73,8 @@ class Workers {
 
   // nullptr: none runs for the domain.
   [[nodiscard]] WorkerEnd* find(const std::string& domain) const;
-  // Starts one if none runs. EUSERS: there are kMost. EAGAIN: the last ones ended too soon. EBUSY:
-  // kMostEnding have not ended.
+  // Starts one if none runs. The worker has kIdle from now on to get a connection. EUSERS: there
+  // are kMost. EAGAIN: the last ones ended too soon. EBUSY: kMostEnding have not ended.
   [[nodiscard]] base::Result<WorkerEnd*> need(const std::string& domain);
   // The slot of its worker in the pages of budgets; never 0, which is control's.
   [[nodiscard]] unsigned slot_of(const std::string& domain) const;
@@ -110,7 +112,7 @@ class Workers {
   void wait_for_end(const std::string& domain, const Place& place);
   void reaped(uint64_t number);
   void end_if_idle(const std::string& domain);
-  [[nodiscard]] std::set<uint64_t> take_out(const std::string& domain);
+  [[nodiscard]] std::set<uint64_t> take_out(const std::string& domain, End how);
   void died(const std::string& domain, const std::string& why);
 
   base::EventLoop& loop_;

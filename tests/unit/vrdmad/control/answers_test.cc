@@ -48,10 +48,14 @@ TEST_F(AnswersTest, come_from_the_worker_that_was_asked) {
   const uint64_t ticket = expect(hours(1));
   answers.came("blue", Done{ticket, 0, {}});
   EXPECT_TRUE(came.empty()) << "another tenant's worker answers";
-  answers.lost("blue");
+  answers.ended("blue", nullptr);
   EXPECT_TRUE(came.empty());
-  answers.lost("red");
-  EXPECT_EQ(came, std::vector{false}) << "it has ended";
+  answers.ended("red", nullptr);
+  EXPECT_EQ(came, std::vector{false}) << "it was lost";
+  (void)expect(hours(1));
+  const ToControl none = Done{};
+  answers.ended("red", &none);
+  EXPECT_EQ(came, (std::vector{false, true})) << "it has ended because no program used it";
 }
 
 }  // namespace

@@ -53,8 +53,9 @@ struct WorkersTest : testing::Test {
       },
       {[this](const auto& domain) { log.push_back("started " + domain); },
        [this](const auto& domain, const auto&) { log.push_back("came " + domain); },
-       [this](const auto& domain, unsigned slot) {
-         log.push_back("ended " + domain + " of slot " + std::to_string(slot));
+       [this](const auto& domain, unsigned slot, Workers::End how) {
+         log.push_back((how == Workers::End::kLost ? "lost " : "ended ") + domain + " of slot " +
+                       std::to_string(slot));
        },
        [this](const auto& domain, const auto& connections) {
          log.push_back("died " + domain + " with " + std::to_string(connections.size()));
@@ -107,7 +108,7 @@ TEST_F(WorkersTest, TellWhatWasLostWhenTheyDie) {
   log.clear();
   starts[0].tell(Ended{9});
   starts[0].ended("it has ended");
-  EXPECT_EQ(log, (std::vector<std::string>{"came red", "ended red of slot 1", "died red with 2"}));
+  EXPECT_EQ(log, (std::vector<std::string>{"came red", "lost red of slot 1", "died red with 2"}));
   EXPECT_EQ(living, 0u);
   log.clear();
   starts[0].tell(Ended{7});
