@@ -1,28 +1,22 @@
 #!/usr/bin/env python3
-"""merge.py [--all|--any] OUT BUILD[:TARGET,...]...: makes OUT a directory in which one ctest runs the tests
-of the BUILDs that pairs.py chooses, with --all all of them, with --any those that it chooses in any build.
+"""merge.py TIER OUT BUILD...: makes OUT a directory in which one ctest runs the tests of the BUILDs that belong to
+the TIER (tiers.py): quick, gate or all.
 
-A test is named <build>/<name>. What looks only at the tree (label lint) is taken from the first
-BUILD alone; a ThreadSanitizer build gives its unit and integration tests. Long kinds run first, and
-of a kind those that may take longest.
-
-Where TARGETs are named, the BUILD is configured and not yet built: <build>/build does that, before its
-tests and after the build before it. It takes what processor time the other tests leave.
+A test is named <build>/<name> and has its tier as a label. What looks only at the tree (label lint) is taken from the
+first BUILD alone. Long kinds run first, and of a kind those that may take longest. A test that no row of tiers.py
+names is an error.
 """
 
-import glob
 import json
 import os
-import re
-import shlex
 import shutil
 import subprocess
 import sys
 
-import pairs
+import tiers
 
-COST = {"lint": 4000, "unit": 3000, "conformance": 2000, "fuzz": 1500, "integration": 1000}
-OF_TSAN = {"unit", "integration"}
+COST = {"lint": 4000, "unit": 3000, "fuzz": 2500, "conformance": 2000, "integration": 1000}
+WORK = {"unit", "fuzz"}  # they need a processor while they run; the others wait more than they work
 OF_TESTS = {"DEPENDS", "FIXTURES_SETUP", "FIXTURES_CLEANUP", "FIXTURES_REQUIRED"}
 
 
@@ -40,56 +34,45 @@ def test(title, command, properties):
     yield f"set_tests_properties({quoted(title)} PROPERTIES {settings})\n"
 
 
-def commands_of(build):
-    """name -> command. What ctest lists lacks those of programs that are not built yet."""
-    commands = {}
-    for path in glob.glob(os.path.join(build, "**", "CTestTestfile.cmake"), recursive=True):
-        with open(path, encoding="utf-8") as f:
-            for name, command in re.findall(r"^add_test\(\[=\[(.*)\]=\] (.*)\)$", f.read(), re.M):
-                commands[name] = shlex.split(command)
-    return commands
-
-
-def lines_of_build(build, targets, before):
-    name = os.path.basename(build)
-    yield from test(f"{name}/build",
-                    ["nice", "-n", "19", "cmake", "--build", build, "-j", os.cpu_count(), "--target", *targets],
-                    {"FIXTURES_SETUP": f"{name}/build", "DEPENDS": before, "TIMEOUT": 3600})
-
-
-def lines_of(build, fixture, first, every):
-    name = os.path.basename(build)
+def tests_of(build):
+    """(name, command or None if it is not built, properties)"""
     listing = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"],
                              check=True, capture_output=True, text=True).stdout
-    commands = commands_of(build)
     for one in json.loads(listing)["tests"]:
-        properties = {p["name"]: p["value"] for p in one.get("properties", [])}
+        yield one["name"], one.get("command"), {p["name"]: p["value"] for p in one.get("properties", [])}
+
+
+def lines_of(build, tier, first, strangers):
+    name = os.path.basename(build)
+    for test_name, command, properties in tests_of(build):
         labels = properties.get("LABELS", [])
-        if ("lint" in labels and not first) or (name == "tsan" and not OF_TSAN & set(labels)):
+        if "lint" in labels and not first:
             continue
-        builds = {"--all": [], "--any": ["release", "dev", "tsan"]}.get(every, [name])
-        if builds and not any(pairs.chosen(build, one["name"], labels) for build in builds):
+        its = tiers.tier_of(name, test_name, labels)
+        if its is None:
+            strangers.append(f"{name}/{test_name}")
+        if its is None or not tiers.belongs(its, tier):
             continue
         for key in OF_TESTS & properties.keys():
             properties[key] = [f"{name}/{other}" for other in properties[key]]
-        if fixture:
-            properties["FIXTURES_REQUIRED"] = [*properties.get("FIXTURES_REQUIRED", []), fixture]
+        properties["LABELS"] = [*labels, its]
+        if WORK & set(labels):
+            properties["PROCESSORS"] = 2  # of twice as many places as there are processors: tests/run
         properties.setdefault("COST", max([COST.get(label, 500) for label in labels] or [500]) +
                               min(properties.get("TIMEOUT", 0), 900))
-        command = one.get("command") or commands.get(one["name"], [f"{one['name']}_is_not_built"])
-        yield from test(f"{name}/{one['name']}", command, properties)
+        yield from test(f"{name}/{test_name}", command or [f"{test_name}_is_not_built"], properties)
+
+
+def main(tier, out, *builds):
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    strangers = []
+    with open(os.path.join(out, "CTestTestfile.cmake"), "w", encoding="utf-8") as f:
+        for at, build in enumerate(builds):
+            f.writelines(lines_of(os.path.abspath(build), tier, at == 0, strangers))
+    if strangers:
+        sys.exit("merge.py: tests/tiers.py has no row for " + ", ".join(strangers))
 
 
 if __name__ == "__main__":
-    every = sys.argv[1] if sys.argv[1].startswith("--") else None
-    out, *builds = sys.argv[2 if every else 1:]
-    shutil.rmtree(out, ignore_errors=True)
-    os.makedirs(out)
-    before = []
-    with open(os.path.join(out, "CTestTestfile.cmake"), "w", encoding="utf-8") as f:
-        for at, (build, _, targets) in enumerate(one.partition(":") for one in builds):
-            fixture = f"{os.path.basename(build)}/build" if targets else None
-            if fixture:
-                f.writelines(lines_of_build(os.path.abspath(build), targets.split(","), before))
-                before = [fixture]
-            f.writelines(lines_of(build, fixture, at == 0, every))
+    main(*sys.argv[1:])

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""verdict.py late|end JUNIT [JUNIT OF THE SECOND TIME]: what ctest's results mean.
+"""verdict.py late JUNIT, verdict.py end TESTS JUNIT [JUNIT OF THE SECOND TIME]: what ctest's results mean.
 
 A test that fails has failed. Only where a wait was too short may a busy machine be to blame: nothing
 else went wrong, no sanitizer spoke, and the test came to its end. `late` prints the names of those,
-for which there is a second time, each by itself; `end` prints what was slow and what was late, and
-exits with 1 if something has failed."""
+for which there is a second time, each by itself; `end` prints what was slow, with the share of its limit (TESTS is the
+directory of ctest), and what was late, and exits with 1 if something has failed."""
 
+import json
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as tree
 
@@ -47,10 +49,27 @@ def reasons(output):
     return [line for line in lines if REASON.search(line)][:REASONS] or lines[-REASONS:]
 
 
-def end(first, second):
-    print(f"-- the {SLOWEST} slowest tests")
+def limits_of(tests):
+    """name -> seconds after which ctest ends the test"""
+    listing = subprocess.run(["ctest", "--test-dir", tests, "--show-only=json-v1"],
+                             check=True, capture_output=True, text=True).stdout
+    return {one["name"]: next((p["value"] for p in one.get("properties", []) if p["name"] == "TIMEOUT"), 0)
+            for one in json.loads(listing)["tests"]}
+
+
+def shares(found, limits):
+    """name -> the part of its limit that the test took"""
+    return {name: seconds / limits[name] for name, (seconds, *_) in found.items() if limits.get(name)}
+
+
+def end(tests, first, second):
+    share = shares(first, limits_of(tests))
+    print(f"-- the {SLOWEST} slowest tests, and the share of its limit that each took")
     for name, (seconds, *_) in sorted(first.items(), key=lambda one: -one[1][0])[:SLOWEST]:
-        print(f"{seconds:8.1f} s  {name}")
+        print(f"{seconds:8.1f} s {share.get(name, 0):5.0%}  {name}")
+    for name in sorted(share, key=share.get, reverse=True):
+        if share[name] > 0.5:
+            print(f"-- {name} took {share[name]:.0%} of its limit")
     failed = names(first, "failed")
     for name in names(first, "late"):
         if second.get(name, (0, "failed"))[1] == "passed":
@@ -94,8 +113,8 @@ def self_test():
 if __name__ == "__main__":
     if sys.argv[1] == "--self-test":
         sys.exit(self_test())
-    of_all = [results(path) for path in sys.argv[2:]]
     if sys.argv[1] == "late":
-        print("\n".join(names(of_all[0], "late")))
+        print("\n".join(names(results(sys.argv[2]), "late")))
     else:
-        sys.exit(end(of_all[0], of_all[1] if len(of_all) > 1 else {}))
+        of_both = [results(path) for path in sys.argv[3:]]
+        sys.exit(end(sys.argv[2], of_both[0], of_both[1] if len(of_both) > 1 else {}))

@@ -77,22 +77,36 @@ function(vrdma_unit_test room)
   vrdma_gtests(${room}_test ${room} ${labels})
 endfunction()
 
-# vrdma_script_test(NAME COMMAND script args... [LABEL integration] [TIMEOUT 120] [PROCESSORS 1]
-#   [PROPERTIES ...]): a program that exits with 0 (passed), 77 (skipped, having said why) or else.
+# vrdma_script_test(NAME COMMAND script args... [LABEL integration] [TIMEOUT 600] [SPINS] [PROPERTIES ...]): a program that
+# exits with 0 (passed), 77 (skipped, having said why) or else.
+# SPINS: its programs poll, or it compiles. It has the machine to itself: on processors that others use too, each turn of
+# two programs that poll takes a time slice. The others wait more than they work, and run beside each other.
+# A test that runs longer than its limit is ended. The limit is thrice the longest of at least ten runs, which
+# tests/durations has, and a minute at least; TIMEOUT is the limit of a test that is not in it.
+file(STRINGS ${CMAKE_SOURCE_DIR}/tests/durations lines REGEX "^[^#]")
+foreach(line ${lines})
+  string(REGEX MATCH "^([^ ]+) +([0-9]+)$" line "${line}")
+  set(VRDMA_DURATION_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+endforeach()
+set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/durations)
 function(vrdma_script_test name)
-  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;PROCESSORS" "COMMAND;PROPERTIES" ${ARGN})
-  foreach(default LABEL=integration TIMEOUT=120 PROCESSORS=1)
-    string(REPLACE "=" ";" default ${default})
-    list(GET default 0 key)
-    list(GET default 1 value)
-    if(NOT DEFINED TEST_${key})
-      set(TEST_${key} ${value})
+  cmake_parse_arguments(TEST "SPINS" "LABEL;TIMEOUT" "COMMAND;PROPERTIES" ${ARGN})
+  if(NOT DEFINED TEST_LABEL)
+    set(TEST_LABEL integration)
+  endif()
+  set(limit 600)
+  if(DEFINED VRDMA_DURATION_${name})
+    math(EXPR limit "3 * ${VRDMA_DURATION_${name}}")
+    if(limit LESS 60)
+      set(limit 60)
     endif()
-  endforeach()
-  math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * ${VRDMA_TIMEOUT_FACTOR}")
+  elseif(DEFINED TEST_TIMEOUT)
+    set(limit ${TEST_TIMEOUT})
+  endif()
+  math(EXPR limit "${limit} * ${VRDMA_TIMEOUT_FACTOR}")
   add_test(NAME ${name} COMMAND ${TEST_COMMAND})
   set_tests_properties(${name} PROPERTIES
-    LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} SKIP_RETURN_CODE 77
+    LABELS ${TEST_LABEL} TIMEOUT ${limit} RUN_SERIAL ${TEST_SPINS} SKIP_RETURN_CODE 77
     ENVIRONMENT "${VRDMA_TEST_ENVIRONMENT}"
     ${TEST_PROPERTIES})
 endfunction()

@@ -409,8 +409,8 @@ takes_datagrams() { # NAMESPACE PORT
   $(enter "$1") grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex " /proc/self/net/udp /proc/self/net/udp6
 }
 
-# udpong_client NAMESPACE USER OPTIONS...: udpong treats a reply that is a millisecond late as lost and confuses it with
-# the next one. A run that has fallen behind may never end, and is restarted.
+# udpong_client NAMESPACE USER OPTIONS...: client_recv() of udpong.c polls for a reply for 1 ms, takes a later one for lost,
+# sends again and takes the late reply for the new one. A run that has fallen behind may never end, and is restarted.
 udpong_client() {
   local attempt
   for attempt in 1 2 3 4 5 6 7 8; do
@@ -424,7 +424,8 @@ udpong_client() {
 # both_end_well COMMAND...: the client, which is that command, and its server end, successfully.
 both_end_well() {
   reap client "${LIMIT:-60}"
-  # rping destroys the channel on which its other thread may be about to wait for the next event.
+  # Debian 12's rping: at its end main() destroys the event channel in whose rdma_get_cm_event() cm_thread() may be, which
+  # then calls exit(). (Later versions of rping.c end that thread first, by an eventfd.)
   if [[ $1 == rping* && $(<"$T/client.log") == 'rdma_get_cm_event: Bad file descriptor' ]]; then REAPED=0; fi
   [[ $REAPED -eq 0 ]] || fail "$*: the client ends with status $REAPED: $(<"$T/client.log")"
   reap server 20
@@ -445,8 +446,9 @@ cm_perftest() {
   done
   fail "${*:5}: the client always comes before its server"
 }
-# refused_again: perftest's client connects a second time without a sign that the server listens again, and does not
-# survive a rejection. If that is how it ended, its server is killed too, for another attempt.
+# refused_again: perftest's -R exchanges its parameters by one connection of rdma_cm, closes it and makes a second one
+# (create_comm_struct(), then rdma_client_connect() in perftest_communication.c) without a sign that the server listens
+# again, and does not survive a rejection. If that is how it ended, its server is killed too, for another attempt.
 refused_again() {
   grep -qE 'EVENT_(REJECTED; error: 8|UNREACHABLE; error: 1)' "$T/client.log" || return 1
   kill_programs client server

@@ -10,7 +10,7 @@
 #   +-----------+           +-----------+
 . "$(dirname "$0")/lib.sh"
 mode=$1 user=$2
-for program in rping ucmatose udaddy mckey cmtime rdma_client rdma_server ib_send_lat; do
+for program in rping ucmatose udaddy mckey cmtime rdma_client rdma_server; do
   command -v $program >/dev/null || skip "$program is not installed"
 done
 setup
@@ -40,12 +40,6 @@ for size in 23 4096 65535; do
 done
 words=(rdma_server)
 meet rdma_client -s 10.0.0.1
-perftest() {
-  cm_perftest a b "$user" 10.0.0.1 "$@"
-  say "$*: passed"
-}
-for program in ib_send_lat ib_write_bw ib_read_lat; do perftest $program -F -R -n 100; done
-perftest ib_send_lat -F -R -c UD -n 100
 
 say "times of connections"
 for address in 10.0.0.1 fd00::1; do

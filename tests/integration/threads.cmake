@@ -12,12 +12,12 @@ vrdma_integration(sweep sweep 40)
 vrdma_integration(quota quota)
 vrdma_integration(isolation isolation)
 foreach(mode direct mediated)
-  vrdma_integration(life.${mode} life ${mode} PROCESSORS 2)
+  vrdma_integration(life.${mode} life ${mode} SPINS)
 endforeach()
 # Where the daemon does the work.
 vrdma_integration(takeover.mediated takeover mediated ${programs}/vrdma_takeover_flow
                   ${programs}/vrdma_takeover_objects ${programs}/vrdma_takeover_hostile
-                  PROCESSORS 2 TIMEOUT 180)
+                  SPINS)
 vrdma_integration(rdmacm_storm rdmacm_storm mediated ${programs}/vrdma_rdmacm_storm 2000)
 # All attacks would take two minutes, and what exhausts the daemon finds the sanitizer's limits.
 vrdma_integration(hostile hostile root ${programs}/vrdma_hostile 0
@@ -27,4 +27,4 @@ vrdma_integration(hostile hostile root ${programs}/vrdma_hostile 0
   anothers_queue_pair a_peer_that_comes_and_goes silent_peers imports_of_the_dead
   unmapped_under_the_worker regions_that_move destroyed_while_it_runs stopped another_program heirs
   without_its_first_thread
-  PROCESSORS 2)
+  SPINS)

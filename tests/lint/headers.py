@@ -10,6 +10,7 @@ import concurrent.futures
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -49,18 +50,27 @@ def is_proven_by_its_source(header, alone):
         return next((line for line in f if line.startswith("#include")), "") == f'#include "{header}"\n'
 
 
-def compile_alone(header, compiler, flags):
+def compile_alone(header, compiler, flags, build):
+    """Into a file, because the compiler's cache (ccache) knows nothing of -fsyntax-only."""
+    source = os.path.join(build, "headers", header + ".cc")
+    os.makedirs(os.path.dirname(source), exist_ok=True)
+    with open(source, "w", encoding="utf-8") as f:
+        f.write(f'#include "{header}"\n')
     run = subprocess.run(
-        [compiler, "-std=c++20", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror",
-         "-Wno-unused-const-variable", "-fsyntax-only", *flags, "-I", tree.ROOT, "-x", "c++", "-"],
-        input=f'#include "{header}"\n', capture_output=True, text=True, cwd=tree.ROOT)
+        [*compiler, "-std=c++20", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror",
+         "-Wno-unused-const-variable", *flags, "-I", tree.ROOT, "-c", source, "-o", source + ".o"],
+        capture_output=True, text=True, cwd=build,
+        env={**os.environ, "CCACHE_BASEDIR": tree.ROOT, "CCACHE_NOHASHDIR": "1"})
     return f"{header} does not compile alone:\n{run.stderr}" if run.returncode else None
 
 
 if __name__ == "__main__":
-    compiler, flags, alone = flags_of(sys.argv[1])
+    build = os.path.realpath(sys.argv[1])
+    compiler, flags, alone = flags_of(build)
+    cached = shutil.which("ccache")
+    compiler = [cached, compiler] if cached else [compiler]
     headers = [f for f in tree.files() if f.endswith(".h")]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         open_ones = [h for h in headers if not is_proven_by_its_source(h, alone)]
-        results = pool.map(lambda h: compile_alone(h, compiler, flags), open_ones)
+        results = pool.map(lambda h: compile_alone(h, compiler, flags, build), open_ones)
     tree.finish([r for r in results if r], f"each of {len(headers)} headers compiles alone")
