@@ -218,13 +218,27 @@ Result<PeerHandle> identify_peer(int socket) {
   return identify_peer(std::move(*connected));
 }
 
+namespace {
+
+// Why a process is not the one that was seen before.
+tl::unexpected<base::Error> is_another(const Peer& peer) {
+  const Fd now = pidfd_of(peer.pid);
+  return fail(
+      ESRCH,
+      "process " + std::to_string(peer.pid) +
+          (now.valid() && is_alive(now)
+               ? " has changed its ids, namespaces or program, or is another one with that number"
+               : " has ended"));
+}
+
+}  // namespace
+
 Result<PeerHandle> find_peer(const Peer& peer) { return find_peer(peer, pidfd_of(peer.pid)); }
 
 Result<PeerHandle> find_peer(const Peer& peer, Fd pidfd) {
   auto handle = hold(std::move(pidfd), peer.pid);
   if (handle) handle->peer.netns_cookie = peer.netns_cookie;
-  if (!handle || handle->peer != peer)
-    return fail(ESRCH, "process " + std::to_string(peer.pid) + " is not what it was");
+  if (!handle || handle->peer != peer) return is_another(peer);
   return handle;
 }
 
@@ -246,9 +260,7 @@ Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable) {
 }
 
 Result<FoundPeer> find_peer_and_open(const Peer& peer, bool writable) {
-  const auto other = [&] {
-    return fail(ESRCH, "process " + std::to_string(peer.pid) + " is not what it was");
-  };
+  const auto other = [&] { return is_another(peer); };
   auto handle = bind(pidfd_of(peer.pid), peer.pid);
   if (!handle) return other();
   handle->peer = peer;

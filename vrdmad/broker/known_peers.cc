@@ -151,6 +151,7 @@ Result<void> KnownPeers::find(const rdma::Peer& peer, const ListenerName& listen
   const std::string process = "process " + std::to_string(peer.pid);
   for (const Known& each : known_)
     if (each.peer == peer) return fail(EPERM, process + ": it has not connected to that vdevice");
+  if (!rdma::exists(peer.pid)) return fail(ESRCH, process + " has ended");
   return fail(EPERM, "no broker has checked " + process + trouble_);
 }
 
