@@ -74,10 +74,11 @@ ROWS = [
 
     # The daemon's ends and successors. Each type of process is killed once in the gate.
     (r"integration\.processes", "gate", ""),
-    (r"integration\.takeover\.direct", "gate", ""),
-    (r"integration\.takeover\.mediated", "release=all tsan=all", "a worker's objects that are not as they were after a takeover"),
     (r"integration\.takeover_kinds\.mediated", "dev=quick", ""),
-    (r"integration\.takeover_kinds\.direct", "all", "one kind of object that a takeover loses on a direct link"),
+    (r"integration\.takeover_kinds\.direct", "gate", ""),
+    (r"integration\.takeover\.mediated", "release=all tsan=all", "the accidents of a takeover, in a worker"),
+    (r"integration\.takeover\.direct", "all",
+     "the accidents of a takeover: a lost vdevice, a second death, a program that deceives or dies meanwhile"),
     (r"integration\.takeover_order", "all", "an order of messages that a takeover changes"),
     (r"integration\.workers", "gate", ""),
     (r"integration\.second_attempt\.", "all", "perftest -R, udpong, which do not wait for their peer"),

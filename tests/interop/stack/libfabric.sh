@@ -17,9 +17,10 @@ two_vdevices "$mode"
 # What ofi_rxm asks of a completion queue grows with the peers it is told to expect; 256 by default,
 # which is more than a vdevice gives (cqe).
 #
-# ofi_rxm polls its completion queue, looks at the clock, and every 10 ms by default also at rdma_cm's events. A program
-# that loses the processor just in between finds the disconnect first, destroys the queue pair, and with it, as on an
-# adapter, the completion of the last message, for which it then waits. At five looks a second that is rare.
+# rxm_ep_do_progress() (prov/rxm/src/rxm_cq.c) finds its completion queue empty, looks at the clock, and every 10 ms by
+# default calls rxm_conn_progress(), which reads rdma_cm's events. A program that loses the processor between these two
+# finds the disconnect first, destroys the queue pair, and with it, as on an adapter, the completion of the
+# last message, for which it then waits without end. At five looks a second that is rare.
 SETTINGS=(env FI_UNIVERSE_SIZE=16 FI_OFI_RXM_CM_PROGRESS_INTERVAL=200000)
 for run in verbs:msg verbs:rdm "verbs;ofi_rxm:rdm"; do
   meet "fi_pingpong $run" fi_pingpong -B $PORT -P $PORT -p "${run%:*}" -e "${run#*:}" -I 10
