@@ -178,9 +178,10 @@ std::vector<Hierarchy> find_hierarchies(std::istream& mountinfo, std::istream& g
     for (const auto& [controllers, group] : own) {
       const bool its = unified ? controllers.empty()
                                : !controllers.empty() && contains(options, controllers.front());
-      const bool known = std::any_of(all.begin(), all.end(), [&](const Hierarchy& each) {
-        return each.unified == unified && each.controllers == controllers;
-      });
+      const bool known = std::any_of(
+          all.begin(), all.end(), [&, &its_controllers = controllers](const Hierarchy& each) {
+            return each.unified == unified && each.controllers == its_controllers;
+          });
       if (its && !known) all.push_back({unified, controllers, words[3], words[4], group});
     }
   }

@@ -133,9 +133,9 @@ base::Result<void> forbid(Limit limit) {
                                 SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag));
   if (limit == Limit::kOnlyJudges) {
     error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
-                                SCMP_A1(SCMP_CMP_NE, uint64_t{NS_GET_NSTYPE}));
+                                SCMP_A1(SCMP_CMP_NE, uint64_t{NS_GET_NSTYPE}, 0));
     error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(pidfd_send_signal), 1,
-                                SCMP_A1(SCMP_CMP_NE, uint64_t{0}));
+                                SCMP_A1(SCMP_CMP_NE, uint64_t{0}, 0));
   }
   if (limit == Limit::kOnlyReads)
     for (const uint64_t flag : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC})

@@ -22,7 +22,7 @@ constexpr Elf64_Half kMachine = EM_AARCH64;
 // Directories with a library under its own name, beside those of the loader. The most frequent
 // places are first.
 constexpr const char* kDirectories[] = {
-    "/usr/local/lib", "/usr/local/lib64",  "/usr/local/lib/" VRDMA_MULTIARCH,
+    "/usr/local/lib", "/usr/local/lib64",  ("/usr/local/lib/" VRDMA_MULTIARCH),
     "/opt/*/lib",  // /opt/conda/lib
     "/opt/*/lib64",   "/opt/*/envs/*/lib", "/opt/*/pkgs/*/lib",
     "/opt/*/*/lib",   "/usr/local/*/lib",

@@ -70,7 +70,7 @@ class DaemonLink {
   }
   // No daemon can take over any more.
   void lose() {
-    redial_ = {};
+    redial_ = Redial();
     state_ = State::kLost;
   }
 

@@ -338,4 +338,4 @@ VRDMA_EXPORT size_t riowrite(int fd, const void* buf, size_t count, off_t offset
   return static_cast<size_t>(
       with(fd, [&](RSocket& socket) { return socket.write_mapped(buf, count, offset, flags); }));
 }
-VRDMA_OR_ENOMEM(-1)
+VRDMA_OR_ENOMEM(static_cast<size_t>(-1))

@@ -1,6 +1,10 @@
 # vrdma_room(core_base SOURCES a.cc b.cc LINK core_verbs ...): one static library a room, named
 # vrdma_<room>. Headers are included from the root: "core/base/fd.h".
 set(VRDMA_WARNINGS -Wall -Wextra -Wconversion -Wshadow)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # The first is not in gcc's -Wconversion for C++; the second is what Debian's infiniband/verbs.h does.
+  list(APPEND VRDMA_WARNINGS -Wno-sign-conversion -Wno-deprecated-enum-enum-conversion)
+endif()
 
 function(vrdma_target target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:${VRDMA_WARNINGS}>)

@@ -119,7 +119,7 @@ Bytes told(int udp) {
 
 class Stranger {
  public:
-  Stranger(Address& server, int udp) : udp_(udp), here_(udp), there_(server) {
+  Stranger(Address& server, int udp) : here_(udp), there_(server) {
     check(rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_UDP) == 0, "rdma_create_id");
     Address local = here_;
     reinterpret_cast<sockaddr_in*>(&local.storage)->sin_port = 0;
@@ -210,7 +210,6 @@ class Stranger {
     return 0;
   }
 
-  int udp_;
   Address here_, there_;
   rdma_cm_id* id_ = nullptr;
   ibv_ah* handle_ = nullptr;

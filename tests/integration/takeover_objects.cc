@@ -31,7 +31,7 @@ void expect_0(int error, const char* what) {
 
 class Round {
  public:
-  Round(ibv_context* context, uint8_t gid_index) : context_(context), gid_index_(gid_index) {
+  Round(ibv_context* context, uint8_t gid_index) : gid_index_(gid_index) {
     pd_ = made(ibv_alloc_pd(context), "allocate a PD");
     channel_ = made(ibv_create_comp_channel(context), "make a channel");
     cq_ = made(ibv_create_cq(context, 4, nullptr, channel_, 0), "make a CQ");
@@ -132,7 +132,6 @@ class Round {
              "to RTS");
   }
 
-  ibv_context* context_;
   uint8_t gid_index_;
   ibv_gid gid_{};
   ibv_pd* pd_ = nullptr;

@@ -388,7 +388,8 @@ Result<std::vector<typename Pages::Row>> Daemon::ask_workers(const std::string& 
       ask(**found);
     }
     if (asked.empty()) return done(Rows());
-    const auto all = std::make_shared<Gathered<Pages>>(done, Rows(), std::string(), asked.size());
+    const auto all = std::make_shared<Gathered<Pages>>(
+        Gathered<Pages>{done, Rows(), std::string(), asked.size()});
     for (const VdevKey& key : asked) add_pages<Pages>(key, {}, all);
   });
 }

@@ -152,15 +152,14 @@ void Daemon::show_port(Record& record) {
 
 // The answer where no worker is: there is nothing that could object, and the worker that starts
 // gets the present state.
-constexpr Done kNoWorker{};
+const ToControl kNoWorker = Done{};
 
 void Daemon::ask(const Record& record, base::Duration limit, const Question& question,
                  Answers::Then then) {
   WorkerEnd* const worker = workers_.find(record.domain);
   if (worker == nullptr) {
     show_limits(record);
-    const ToControl nothing = kNoWorker;
-    return then(&nothing);
+    return then(&kNoWorker);
   }
   worker->send(question(answers_.expect(record.domain, limit, std::move(then))));
 }
@@ -254,8 +253,7 @@ void Daemon::on_ended(const std::string& domain, unsigned slot, Workers::End how
   }
   budgets_.clear(slot);
   // A question that was on its way to an idle worker is answered as if it had come after the end.
-  const ToControl nothing = kNoWorker;
-  answers_.ended(domain, how == Workers::End::kIdle ? &nothing : nullptr);
+  answers_.ended(domain, how == Workers::End::kIdle ? &kNoWorker : nullptr);
 }
 
 // The next worker takes over the sessions, as a daemon takes over those of the daemon before it.

@@ -259,8 +259,8 @@ std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
                                                            {"mr", Kind::kMr},
                                                            {"ctx", Kind::kContexts},
                                                            {"srq", Kind::kSrq}}) {
-    const auto row =
-        std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.kind == kind; });
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [wanted = kind](const auto& one) { return one.kind == wanted; });
     counters[std::string("device/resources/") + file] = row != rows.end() ? row->used : 0;
   }
   return counters;

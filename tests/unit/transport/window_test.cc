@@ -106,7 +106,7 @@ TEST_F(WindowRequests, InvalidateWithAMessage) {
 
 // The worker died when it had changed the key, and before the request was complete.
 TEST_F(WindowRequests, AreNotCarriedOutTwiceAfterACrash) {
-  const auto die_in_the_middle = [this](rdma::Qp& qp) {
+  const auto die_in_the_middle = [](rdma::Qp& qp) {
     qp.block->mark.store(ipc::mark_word(ipc::Mark::kBegun, qp.block->sq_tail));
     qp.sender->adopted();
   };
