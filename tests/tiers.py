@@ -62,7 +62,7 @@ ROWS = [
     (r"integration\.rdmacm\.mediated", "dev=quick", ""),
     (r"integration\.rdmacm_calls\.mediated", "release=gate dev=all", ""),
     (r"integration\.rdmacm_calls\.direct", "all", "a call of rdma_cm whose answer depends on a direct link"),
-    (r"integration\.rdmacm_storm\.", "release=all tsan=all", "10,000 connections exhaust something"),
+    (r"integration\.rdmacm_storm", "release=all tsan=all", "10,000 connections exhaust something"),
     (r"integration\.rdmacm_takeover\.", "all", "a connection that is being made when its daemon is killed"),
     (r"integration\.rsocket\.mediated", "gate", ""),
     (r"integration\.rsocket\.direct", "dev=quick", ""),
