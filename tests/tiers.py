@@ -26,7 +26,6 @@ TIERS = ["quick", "gate", "all"]
 
 # (names, tier by build, fault). The first row that matches a name decides. "gate" alone is release's.
 ROWS = [
-    (r"lint\.headers", "gate", ""),
     (r"lint\.", "release=gate dev=quick", ""),
     (r"fuzz\.", "dev=gate", ""),
     (r"integration\.netns\.", "dev=quick", ""),
