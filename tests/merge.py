@@ -7,12 +7,11 @@ first BUILD alone. Long kinds run first, and of a kind those that may take longe
 names is an error.
 """
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 
+import listing
 import tiers
 
 COST = {"lint": 4000, "unit": 3000, "fuzz": 2500, "conformance": 2000, "integration": 1000}
@@ -34,17 +33,9 @@ def test(title, command, properties):
     yield f"set_tests_properties({quoted(title)} PROPERTIES {settings})\n"
 
 
-def tests_of(build):
-    """(name, command or None if it is not built, properties)"""
-    listing = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"],
-                             check=True, capture_output=True, text=True).stdout
-    for one in json.loads(listing)["tests"]:
-        yield one["name"], one.get("command"), {p["name"]: p["value"] for p in one.get("properties", [])}
-
-
 def lines_of(build, tier, first, strangers):
     name = os.path.basename(build)
-    for test_name, command, properties in tests_of(build):
+    for test_name, command, properties in listing.tests_of(build):
         labels = properties.get("LABELS", [])
         if "lint" in labels and not first:
             continue

@@ -2,7 +2,7 @@
 """Which tests of which build belong to which tier. `tiers.py --check BUILD` fails if a test of BUILD has no row.
 
     quick   tests/run --quick   a contributor's minutes: the preset dev alone
-    gate    tests/run           what every landing must pass; contains quick
+    gate    tests/run           what every change must pass; contains quick
     all     tests/run --all     everything; contains gate
 
 What a test finds depends on the build (release, dev, tsan), on who executes what is posted (direct, mediated, over the
@@ -17,10 +17,10 @@ package. A new test runs in release alone; it runs under sanitizers (dev, tsan) 
 others are parsed, where threads meet, or where memory is handed over. The last column of a row that is not in the
 gate names the fault that only it would find."""
 
-import json
 import re
-import subprocess
 import sys
+
+import listing
 
 TIERS = ["quick", "gate", "all"]
 
@@ -151,10 +151,7 @@ def belongs(its, tier):
 
 
 def check(build):
-    listing = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"],
-                             check=True, capture_output=True, text=True).stdout
-    tests = [(one["name"], next((p["value"] for p in one.get("properties", []) if p["name"] == "LABELS"), []))
-             for one in json.loads(listing)["tests"]]
+    tests = [(name, properties.get("LABELS", [])) for name, _, properties in listing.tests_of(build)]
     wrong = [f"{name}: tests/tiers.py has no row for it" for name, labels in tests if tier_of("release", name, labels) is None]
     wrong += [f"{names}: a row that leaves the gate names no fault" for names, tiers, fault in ROWS
               if not re.search("gate|quick|never", tiers) and not fault]

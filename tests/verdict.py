@@ -6,11 +6,11 @@ else went wrong, no sanitizer spoke, and the test came to its end. `late` prints
 for which there is a second time, each by itself; `end` prints what was slow, with the share of its limit (TESTS is the
 directory of ctest), and what was late, and exits with 1 if something has failed."""
 
-import json
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree as tree
+
+import listing
 
 SLOWEST = 10
 REASONS = 8  # lines of a failed test's output that are repeated at the end
@@ -51,10 +51,7 @@ def reasons(output):
 
 def limits_of(tests):
     """name -> seconds after which ctest ends the test"""
-    listing = subprocess.run(["ctest", "--test-dir", tests, "--show-only=json-v1"],
-                             check=True, capture_output=True, text=True).stdout
-    return {one["name"]: next((p["value"] for p in one.get("properties", []) if p["name"] == "TIMEOUT"), 0)
-            for one in json.loads(listing)["tests"]}
+    return {name: properties.get("TIMEOUT", 0) for name, _, properties in listing.tests_of(tests)}
 
 
 def shares(found, limits):

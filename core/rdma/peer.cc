@@ -125,6 +125,17 @@ Result<Peer> look_at(const Fd& directory) {
 
 Fd pidfd_of(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
+// Why a process is not the one that was seen before.
+tl::unexpected<base::Error> is_another(const Peer& peer) {
+  const Fd now = pidfd_of(peer.pid);
+  return fail(
+      ESRCH,
+      "process " + std::to_string(peer.pid) +
+          (now.valid() && is_alive(now)
+               ? " has changed its ids, namespaces or program, or is another one with that number"
+               : " has ended"));
+}
+
 Fd pidfd_of_peer(int socket, pid_t pid) {
   int pidfd = -1;
   socklen_t size = sizeof pidfd;
@@ -218,21 +229,6 @@ Result<PeerHandle> identify_peer(int socket) {
   return identify_peer(std::move(*connected));
 }
 
-namespace {
-
-// Why a process is not the one that was seen before.
-tl::unexpected<base::Error> is_another(const Peer& peer) {
-  const Fd now = pidfd_of(peer.pid);
-  return fail(
-      ESRCH,
-      "process " + std::to_string(peer.pid) +
-          (now.valid() && is_alive(now)
-               ? " has changed its ids, namespaces or program, or is another one with that number"
-               : " has ended"));
-}
-
-}  // namespace
-
 Result<PeerHandle> find_peer(const Peer& peer) { return find_peer(peer, pidfd_of(peer.pid)); }
 
 Result<PeerHandle> find_peer(const Peer& peer, Fd pidfd) {
@@ -260,12 +256,11 @@ Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable) {
 }
 
 Result<FoundPeer> find_peer_and_open(const Peer& peer, bool writable) {
-  const auto other = [&] { return is_another(peer); };
   auto handle = bind(pidfd_of(peer.pid), peer.pid);
-  if (!handle) return other();
+  if (!handle) return is_another(peer);
   handle->peer = peer;
   auto files = open_files(*handle, writable);
-  if (!is_unchanged(*handle)) return other();
+  if (!is_unchanged(*handle)) return is_another(peer);
   if (!files) return base::pass(std::move(files).error());
   return FoundPeer{std::move(*handle), std::move(*files)};
 }
