@@ -22,6 +22,7 @@ constexpr int kNotFound = 127;   // the program does not exist
 [[nodiscard]] inline int run_program(const std::string& caller,
                                      const std::vector<std::string>& words) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());

@@ -35,7 +35,7 @@ template <class Found>
 void take_news(CqBell& bell, uint32_t group, uint32_t first, Found found) {
   __atomic_store_n(&bell.groups[group], uint8_t{0}, __ATOMIC_RELAXED);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  uint8_t* const news = &bell.news[group * kNewsGroup];
+  uint8_t* const news = &bell.news[size_t{group} * kNewsGroup];
   uint64_t marked = 0;
   for (uint32_t i = 0; i < kNewsGroup; i += 8) {
     if (eight_of(news + i) == 0) continue;

@@ -145,7 +145,7 @@ struct QpBlock {
   Word access;                 // verbs::Access that peers have through this queue pair
   alignas(64) Word rq_waiter;  // 1: tell the daemon (doorbell) when a receive is posted
 };
-static_assert(sizeof(QpBlock) == 6 * 64);
+static_assert(sizeof(QpBlock) == size_t{6} * 64);
 
 struct SendWqe {
   uint64_t wr_id;

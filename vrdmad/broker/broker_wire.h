@@ -112,7 +112,7 @@ struct Request {
   std::array<Wanted, kMostWanted> wanted{};
   char text[1024]{};
 };
-static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 40 + 5 * 16 + 1024);
+static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 40 + size_t{5} * 16 + 1024);
 
 struct Answer {
   // netns/link.h, with some of the addresses.
