@@ -287,14 +287,16 @@ cp -L "$original" "$T/volume/lib/libibverbs.so.1"
 cp /etc/ld.so.cache "$T/volume/etc"
 mount --bind "$T/volume" "$T/volume"
 mount --make-shared "$T/volume"
+# The host's mounts below this test's folder: others come and go with the tests beside this one.
+below_test() { grep -F " $T/" /proc/self/mountinfo; }
 # of_volume PLACE [WORDS] [DIR]: with DIR of the volume at PLACE; a hook that is refused says WORDS.
 of_volume() {
   local mounts
-  mounts=$(</proc/self/mountinfo)
+  mounts=$(below_test)
   run_in a --shared "$T/volume${3:-}:$1" "${sysfs[@]}" --env LD_LIBRARY_PATH=/opt/volume/lib -- \
     busybox sh -c 'cat /run/vrdma/notes; ls /sys/class/infiniband' >"$T/shared.log" 2>&1 || true
-  [[ $(</proc/self/mountinfo) == "$mounts" ]] ||
-    fail "a volume at $1 carries to the host: $(diff <(echo "$mounts") /proc/self/mountinfo)"
+  [[ $(below_test) == "$mounts" ]] ||
+    fail "a volume at $1 carries to the host: $(diff <(echo "$mounts") <(below_test))"
   grep -q "${2:-^va$}" "$T/shared.log" || fail "a volume at $1: $(<"$T/shared.log")"
 }
 image shared
