@@ -122,7 +122,6 @@ struct Mr {
   Use pd;
   uint64_t iova = 0;
   unsigned int access = 0;
-  bool in_place = false;  // the MemoryTable holds its range
   bool fixed = false;     // ibv_rereg_mr fails: null or imported
   static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 };

@@ -110,8 +110,11 @@ enum class Reached : uint32_t {
   kRefused,   // too many stops, or no process that may stop it
   kLost,      // the hold ended early
   kOther,
+  kAsked,   // VRDMA_MEMORY=reached
+  kUnseen,  // calls that change memory cannot be seen: userfaultfd(2) is forbidden
+  kPinned,  // something else in the process may have pinned pages
 };
-constexpr auto kLastReached = Reached::kOther;
+constexpr auto kLastReached = Reached::kPinned;
 
 // With it, if the process already has one: its memory arena.
 struct HelloRequest {

@@ -93,7 +93,6 @@ CONFORMANCE_TEST(errors, no_memory_for_objects) {
         }) > 0);
   CHECK(in_place(buffer.data));
   CHECK_EQ(ibv_dereg_mr(mr), 0);
-  CHECK(!in_place(buffer.data));  // a failed registration does not count
 
   ibv_mw* mw = nullptr;
   CHECK(try_without_memory([&] { return (mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2)) != nullptr; }) > 0);

@@ -99,8 +99,8 @@ constexpr unsigned kWriters = 4;
 constexpr size_t kStep = 1024;  // bytes between two words of one writer
 
 struct Race {
-  uint8_t* memory;
-  size_t size;
+  uint8_t* memory = nullptr;
+  size_t size = 0;
   std::atomic<bool> over = false;
   std::atomic<uint64_t> stores = 0, late = 0, lost = 0, blocks = 0, bad_blocks = 0;
 };
@@ -159,43 +159,54 @@ void send_blocks(Race& race, int to) {
   ::close(to);
 }
 
+// Registers fresh memory while all write to it. True if it was put in place.
+bool run_round(const Device& device, Race& race) {
+  int pipe[2];
+  if (::pipe(pipe) != 0) fail("pipe");
+  race.over = false;
+  race.memory = make_memory(race.size);
+  std::memset(race.memory, 0, race.size);
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < kWriters; ++i) threads.emplace_back([&, i] { write_words(race, i); });
+  threads.emplace_back([&] { read_blocks(race, pipe[0]); });
+  threads.emplace_back([&] { send_blocks(race, pipe[1]); });
+  ibv_mr* const mr = device.add(race.memory, race.size);
+  const bool there = in_place(race.memory, race.size) == race.size;
+  if (ibv_dereg_mr(mr) != 0) fail("deregister");
+  ::usleep(2000);  // the daemon limits its time for this
+  race.over = true;
+  for (auto& thread : threads) thread.join();
+  ::close(pipe[0]);
+  if (::munmap(race.memory, race.size) != 0) fail("munmap");
+  return there;
+}
+
 int run_race(const Device& device, double seconds, size_t size) {
   sigset_t term;
   ::sigemptyset(&term);
   ::sigaddset(&term, SIGTERM);
   ::pthread_sigmask(SIG_BLOCK, &term, nullptr);
-  Race race{make_memory(size), size};
-  std::memset(race.memory, 0, size);
-  int pipe[2];
-  if (::pipe(pipe) != 0) fail("pipe");
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < kWriters; ++i) threads.emplace_back([&, i] { write_words(race, i); });
-  threads.emplace_back([&] { read_blocks(race, pipe[0]); });
-  threads.emplace_back([&] { send_blocks(race, pipe[1]); });
+  std::atomic<bool> over = false;
+  std::vector<std::thread> sleepers;
   for (int i = 0; i < 10; ++i)
-    threads.emplace_back([&] {
-      while (!race.over) ::usleep(10'000);
+    sleepers.emplace_back([&] {
+      while (!over) ::usleep(10'000);
     });
-  uint64_t there = 0, back = 0, rounds = 0;
+  Race race;
+  race.size = size;
+  uint64_t there = 0, rounds = 0;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   const auto told = [] {
     sigset_t pending;
     return ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGTERM) == 1;
   };
-  while (Clock::now() < end && !told()) {
-    ibv_mr* const mr = device.add(race.memory, size);
-    if (in_place(race.memory, size) == size) ++there;
-    if (ibv_dereg_mr(mr) != 0) fail("deregister");
-    if (in_place(race.memory, size) == 0) ++back;
-    ++rounds;
-    ::usleep(2000);  // the daemon limits its time for this
-  }
-  race.over = true;
-  for (auto& thread : threads) thread.join();
-  std::printf(
-      "%lu rounds, %lu in place, %lu back, %lu stores, %lu late, %lu lost, %lu blocks, %lu bad\n",
-      rounds, there, back, race.stores.load(), race.late.load(), race.lost.load(),
-      race.blocks.load(), race.bad_blocks.load());
+  for (; Clock::now() < end && !told(); ++rounds)
+    if (run_round(device, race)) ++there;
+  over = true;
+  for (auto& thread : sleepers) thread.join();
+  std::printf("%lu rounds, %lu in place, %lu stores, %lu late, %lu lost, %lu blocks, %lu bad\n",
+              rounds, there, race.stores.load(), race.late.load(), race.lost.load(),
+              race.blocks.load(), race.bad_blocks.load());
   return race.lost == 0 && race.bad_blocks == 0 ? 0 : 1;
 }
 

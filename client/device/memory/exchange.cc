@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "client/device/memory/maps.h"
 #include "client/device/memory/raw_memory.h"
 #include "client/device/memory/table.h"
 #include "core/base/single_thread.h"
@@ -61,7 +62,7 @@ int MemoryTable::open_userfaultfd() {
   if (!fd.valid()) return -1;
   uffdio_api api{};
   api.api = UFFD_API;
-  api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+  api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP;
   if (::ioctl(fd.get(), UFFDIO_API, &api) != 0) return -1;
   userfaultfd_ = std::move(fd);
   return userfaultfd_.get();
@@ -97,13 +98,25 @@ bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
 
 uint64_t MemoryTable::convert(uint64_t start, uint64_t end, int prot, const Asker& asker,
                               ipc::Reached* why) {
-  const bool alone = base::is_single_threaded();
+  const bool alone = base::is_single_threaded() || watch_.is_alone_with();
   const int userfaultfd = alone ? -1 : open_userfaultfd();
-  kept_.take(start, end);
-  punch_surplus();
-  if (!alone && userfaultfd < 0) return convert_held(start, end, prot, asker, why);
-  *why = ipc::Reached::kOther;
-  return convert_guarded(start, end, prot, userfaultfd, alone) ? end : start;
+  uint64_t reached = start;
+  if (!alone && userfaultfd < 0) {
+    reached = convert_held(start, end, prot, asker, why);
+  } else {
+    *why = ipc::Reached::kOther;
+    if (convert_guarded(start, end, prot, userfaultfd, alone)) reached = end;
+  }
+  if (reached == start) return start;
+  auto* const memory = reinterpret_cast<void*>(start);
+  (void)raw::madvise(memory, reached - start, MADV_DONTFORK);
+  if (!watch_.cover(start, reached)) {
+    *why = ipc::Reached::kUnseen;
+    return start;
+  }
+  // Maps many pages per fault, instead of one at each first write. Failure is harmless.
+  (void)raw::madvise(memory, reached - start, MADV_POPULATE_READ);
+  return reached;
 }
 
 bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int userfaultfd,
@@ -115,51 +128,66 @@ bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int us
   if (!alone &&
       raw::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
     return false;
-  {
-    const SignalsBlocked no_signals;
-    const WritersHeld writers(userfaultfd, start, end, !alone);
-    if (!writers.ok()) return false;
-    if (!fill_arena(memory, start, end) ||
-        raw::mmap(memory, size, prot, MAP_SHARED | MAP_FIXED, arena_.get(),
-                  static_cast<off_t>(start)) == MAP_FAILED) {
-      punch(start, end);
-      return false;
-    }
-  }
-  // Maps many pages per fault, instead of one at each first write. Failure is harmless.
-  (void)raw::madvise(memory, size, MADV_POPULATE_READ);
-  return true;
+  const SignalsBlocked no_signals;
+  const std::lock_guard lock(exchange_);
+  const WritersHeld writers(userfaultfd, start, end, !alone);
+  if (!writers.ok()) return false;
+  if (fill_arena(memory, start, end) &&
+      raw::mmap(memory, size, prot, MAP_SHARED | MAP_FIXED, arena_.get(),
+                static_cast<off_t>(start)) != MAP_FAILED)
+    return true;
+  punch(start, end);
+  return false;
 }
 
-// The daemon holds the other threads, for one chunk at a time.
+// The daemon holds the other threads, for one chunk at a time. A thread that waits for the watcher
+// cannot be held until the watcher has run.
 uint64_t MemoryTable::convert_held(uint64_t start, uint64_t end, int prot, const Asker& asker,
                                    ipc::Reached* why) {
-  const int advice = (prot & PROT_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  constexpr int kTries = 4;
+  constexpr timespec kNap{0, 1'000'000};
   uint64_t at = start;
+  int tries = 0;
   while (at < end) {
-    const uint64_t begun = at, chunk_end = std::min(end, at + kChunk);
-    *why = ipc::Reached::kOther;
-    // The pages are allocated while all threads run.
-    if (!spare_.make() || raw::madvise(reinterpret_cast<void*>(at), chunk_end - at, advice) != 0 ||
-        ::fallocate(arena_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
-                    static_cast<off_t>(chunk_end - at)) != 0)
-      return at;
-    {
-      const SignalsBlocked no_signals;
-      Standstill still(asker.session, asker.words);
-      while (at < chunk_end && still.reached() == ipc::Reached::kNot && spare_.size() != 0) {
-        const uint64_t stop = std::min(chunk_end, at + spare_.size());
+    const uint64_t reached = convert_chunk(at, std::min(end, at + kChunk), prot, asker, why);
+    const bool late = *why == ipc::Reached::kDeadline || *why == ipc::Reached::kNot;
+    if (reached == at && (!late || ++tries == kTries)) break;
+    if (reached == at) ::nanosleep(&kNap, nullptr);
+    at = reached;
+  }
+  if (*why == ipc::Reached::kNot) *why = ipc::Reached::kDeadline;
+  return at;
+}
+
+// `why`: kNot if the watcher was at work.
+uint64_t MemoryTable::convert_chunk(uint64_t start, uint64_t end, int prot, const Asker& asker,
+                                    ipc::Reached* why) {
+  const int advice = (prot & PROT_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  *why = ipc::Reached::kOther;
+  // The pages are allocated while all threads run.
+  if (!spare_.make() || raw::madvise(reinterpret_cast<void*>(start), end - start, advice) != 0 ||
+      ::fallocate(arena_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+                  static_cast<off_t>(end - start)) != 0)
+    return start;
+  uint64_t at = start;
+  {
+    const SignalsBlocked no_signals;
+    Standstill still(asker.session, asker.words);
+    if (still.reached() == ipc::Reached::kNot && !exchange_.try_lock()) {
+      *why = ipc::Reached::kNot;
+    } else if (still.reached() == ipc::Reached::kNot) {
+      const std::lock_guard lock(exchange_, std::adopt_lock);
+      while (at < end && still.reached() == ipc::Reached::kNot && spare_.size() != 0) {
+        const uint64_t stop = std::min(end, at + spare_.size());
         at = turn(still, at, stop, prot);
         if (at < stop) break;
       }
-      if (still.reached() != ipc::Reached::kNot) *why = still.reached();
     }
-    if (at > begun)
-      (void)raw::madvise(reinterpret_cast<void*>(begun), at - begun, MADV_POPULATE_READ);
-    if (at < chunk_end) {
-      punch(at, chunk_end);
-      return at;
-    }
+    if (still.reached() != ipc::Reached::kNot) *why = still.reached();
+  }
+  if (at < end) {
+    const std::lock_guard lock(exchange_);
+    punch(at, end);
   }
   return at;
 }
@@ -190,84 +218,25 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
   return at;
 }
 
-uint64_t MemoryTable::revert(uint64_t start, uint64_t end, uint64_t offset, int prot,
-                             const Asker* asker) {
-  const bool alone = asker == nullptr || base::is_single_threaded();
-  if (!alone && open_userfaultfd() < 0) return revert_held(start, end, offset, prot, *asker);
-  return revert_guarded(start, end, prot, alone) ? end : start;
-}
-
-// On failure the memory stays in place, which is harmless.
-bool MemoryTable::revert_guarded(uint64_t start, uint64_t end, int prot, bool alone) {
-  const size_t size = end - start;
-  auto* memory = reinterpret_cast<void*>(start);
-  void* copy = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (copy == MAP_FAILED) return false;
-  {
-    const SignalsBlocked no_signals;
-    const WritersHeld writers(userfaultfd_.get(), start, end, !alone);
-    if (writers.ok() && ((prot & PROT_READ) != 0 || raw::mprotect(memory, size, PROT_READ) == 0)) {
-      copy_pages(copy, memory, size);
-      if ((prot == (PROT_READ | PROT_WRITE) || raw::mprotect(copy, size, prot) == 0) &&
-          raw::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
-        return true;
-    }
+// The child has one thread. On failure it does not have the memory, so that it cannot change its
+// parent's.
+void MemoryTable::revert_in_child(const Mapped& one) {
+  const size_t size = one.end - one.start;
+  auto* const memory = reinterpret_cast<void*>(one.start);
+  void* const copy =
+      raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const SignalsBlocked no_signals;
+  bool copied = copy != MAP_FAILED;
+  for (size_t done = 0; copied && done < size;) {
+    const long count = raw::call(SYS_pread64, arena_.get(), static_cast<uint8_t*>(copy) + done,
+                                 size - done, one.offset + done);
+    copied = count > 0;
+    done += copied ? static_cast<size_t>(count) : 0;
   }
-  raw::munmap(copy, size);
-  return false;
-}
-
-uint64_t MemoryTable::revert_held(uint64_t start, uint64_t end, uint64_t offset, int prot,
-                                  const Asker& asker) {
-  if ((prot & PROT_READ) == 0 || !spare_.make()) return start;
-  uint64_t at = start;
-  while (at < end) {
-    const uint64_t begun = at, chunk_end = std::min(end, at + kChunk);
-    auto* const copy =
-        static_cast<uint8_t*>(raw::mmap(nullptr, chunk_end - begun, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
-    if (copy == MAP_FAILED) return at;
-    {
-      const SignalsBlocked no_signals;
-      Standstill still(asker.session, asker.words);
-      while (at < chunk_end && still.reached() == ipc::Reached::kNot && spare_.size() != 0) {
-        const uint64_t stop = std::min(chunk_end, at + spare_.size());
-        at = turn_back(still, copy + (at - begun), at, stop, offset + (at - start), prot);
-        if (at < stop) break;
-      }
-    }
-    if (at < chunk_end) {
-      raw::munmap(copy + (at - begun), chunk_end - at);
-      return at;
-    }
-  }
-  return at;
-}
-
-uint64_t MemoryTable::turn_back(Standstill& still, uint8_t* copy, uint64_t start, uint64_t end,
-                                uint64_t offset, int prot) {
-  const size_t size = end - start;
-  copy_pages(spare_.copy(), reinterpret_cast<void*>(start), size);
-  copy_pages(copy, spare_.copy(), size);
-  if (prot != (PROT_READ | PROT_WRITE) && raw::mprotect(copy, size, prot) != 0) return start;
-  uint64_t at = start;
-  while (at < end && still.begin_exchange(ipc::HoldPhase::kExchanging)) {
-    const uint64_t step = std::min(end - at, Spare::kStep);
-    auto* const memory = reinterpret_cast<uint8_t*>(at);
-    const bool turned = raw::mremap(copy + (at - start), step, step, MREMAP_MAYMOVE | MREMAP_FIXED,
-                                    memory) != MAP_FAILED;
-    const bool in_time = still.end_exchange();
-    if (!turned) break;
-    // The old pages are still in the arena.
-    uint8_t* const now = spare_.copy() + Spare::kMost;
-    if (!in_time && (prot & PROT_WRITE) != 0 &&
-        raw::call(SYS_pread64, arena_.get(), now, step, offset + (at - start)) ==
-            static_cast<long>(step))
-      carry_over(spare_.copy() + (at - start), now, memory, step);
-    at += step;
-  }
-  return at;
+  copied = copied &&
+           (one.prot == (PROT_READ | PROT_WRITE) || raw::mprotect(copy, size, one.prot) == 0) &&
+           raw::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED;
+  if (!copied) raw::munmap(memory, size);
 }
 
 }  // namespace vrdma::client

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/base/fd.h"
+#include "core/ipc/layout.h"
 
 namespace vrdma::client {
 
@@ -21,6 +22,8 @@ bool is_plain(const char* name) {
   return *name == '\0' || *name == '\n' || std::strncmp(name, "[heap]", 6) == 0 ||
          std::strncmp(name, "[anon:", 6) == 0;
 }
+
+bool is_asynchronous_io(const char* name) { return std::strncmp(name, "/[aio]", 6) == 0; }
 
 // "start-end perms offset major:minor inode   name"; false if the line is malformed.
 bool parse(const char* line, Mapped* mapped) {
@@ -36,7 +39,37 @@ bool parse(const char* line, Mapped* mapped) {
   mapped->shared = perms[3] == 's';
   const char* name = name_at > 0 ? line + name_at : "";
   mapped->anonymous = !mapped->shared && mapped->inode == 0 && is_plain(name);
+  mapped->asynchronous_io = is_asynchronous_io(name);
   return true;
+}
+
+// Passes each line to `see`, without its end, until that returns false. False: cannot be read.
+template <class See>
+bool each_line(const char* name, See see) {
+  const base::Fd file(::open(name, O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return false;
+  char buffer[16384];
+  size_t held = 0;       // bytes in buffer
+  bool cut_off = false;  // the next bytes continue a line that was too long and was seen already
+  for (;;) {
+    const size_t room = sizeof buffer - 1 - held;
+    const ssize_t count = ::read(file.get(), buffer + held, room);
+    if (count < 0) return false;
+    if (count == 0) return true;
+    held += static_cast<size_t>(count);
+    size_t at = 0;
+    while (at < held) {
+      auto* const newline = static_cast<char*>(std::memchr(buffer + at, '\n', held - at));
+      if (newline == nullptr && (at > 0 || held < sizeof buffer - 1)) break;
+      char* const stop = newline != nullptr ? newline : buffer + held;
+      *stop = '\0';
+      if (!cut_off && !see(buffer + at)) return true;
+      cut_off = newline == nullptr;
+      at = newline != nullptr ? static_cast<size_t>(newline - buffer) + 1 : held;
+    }
+    held -= at;
+    std::memmove(buffer, buffer + at, held);
+  }
 }
 
 // Cuts the mapping to [start, end) and passes it to `see`. False if it is outside.
@@ -57,19 +90,19 @@ struct Query {
   uint64_t name, build_id;
 };
 constexpr unsigned long kProcmapQuery = _IOWR('f', 17, Query);
-constexpr uint64_t kCoveringOrNext = 0x10;
+constexpr uint64_t kCoveringOrNext = 0x10, kFileBacked = 0x20;
 constexpr uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8;
 
 }  // namespace
 
-bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
+bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with, Wanted wanted) {
   const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return false;
   for (uint64_t at = start; at < end;) {
     char name[8192] = {};  // longer than any path
     Query query{};
     query.size = sizeof query;
-    query.flags = kCoveringOrNext;
+    query.flags = kCoveringOrNext | (wanted == Wanted::kSharedFiles ? kShared | kFileBacked : 0);
     query.address = at;
     query.name = reinterpret_cast<uintptr_t>(name);
     query.name_size = sizeof name;
@@ -84,6 +117,7 @@ bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
     one.inode = query.inode;
     one.offset = query.vma_offset;
     one.anonymous = !one.shared && one.inode == 0 && is_plain(name);
+    one.asynchronous_io = is_asynchronous_io(name);
     if (!show(one, start, end, see, with)) break;
     at = one.whole_end;
   }
@@ -91,38 +125,42 @@ bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
 }
 
 bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
-  const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return false;
-  char buffer[16384];
-  size_t held = 0;       // bytes in buffer
-  bool cut_off = false;  // the next bytes continue a line that was too long and was parsed already
-  for (;;) {
-    const size_t room = sizeof buffer - 1 - held;
-    const ssize_t count = ::read(file.get(), buffer + held, room);
-    if (count < 0) return false;
-    if (count == 0) return true;
-    held += static_cast<size_t>(count);
-    size_t at = 0;
-    while (at < held) {
-      auto* const newline = static_cast<char*>(std::memchr(buffer + at, '\n', held - at));
-      if (newline == nullptr && (at > 0 || held < sizeof buffer - 1)) break;
-      char* const stop = newline != nullptr ? newline : buffer + held;
-      *stop = '\0';
-      Mapped one;
-      if (!cut_off && parse(buffer + at, &one)) {
-        if (one.whole_start >= end) return true;
-        show(one, start, end, see, with);
-      }
-      cut_off = newline == nullptr;
-      at = newline != nullptr ? static_cast<size_t>(newline - buffer) + 1 : held;
+  return each_line("/proc/self/maps", [&](const char* line) {
+    Mapped one;
+    if (!parse(line, &one)) return true;
+    if (one.whole_start >= end) return false;
+    show(one, start, end, see, with);
+    return true;
+  });
+}
+
+bool is_memory_of_program(const Mapped& one) {
+  const uint64_t size = one.whole_end - one.whole_start;
+  const bool is_like_window = size % ipc::kWindowSize == 0 &&
+                              (one.offset - (one.start - one.whole_start)) % ipc::kWindowSize == 0;
+  if (!is_like_window) return true;
+  bool here = false, watched = false;
+  const bool known = each_line("/proc/self/smaps", [&](const char* line) {
+    Mapped other;
+    if (parse(line, &other)) {
+      if (here) return false;
+      here = other.whole_start == one.whole_start;
+    } else if (here && std::strncmp(line, "VmFlags:", 8) == 0) {
+      watched = std::strstr(line, " uw") != nullptr;
+      return false;
     }
-    held -= at;
-    std::memmove(buffer, buffer + at, held);
-  }
+    return true;
+  });
+  return !known || watched;
 }
 
 bool visit_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
   return query_mappings(start, end, see, with) || parse_mappings(start, end, see, with);
+}
+
+bool visit_shared_files(SeeMapped see, void* with) {
+  return query_mappings(0, UINT64_MAX, see, with, Wanted::kSharedFiles) ||
+         parse_mappings(0, UINT64_MAX, see, with);
 }
 
 bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {

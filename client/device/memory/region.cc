@@ -24,54 +24,28 @@ struct Wish {
   [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
 };
 
-void release(Context& context, uint64_t addr, size_t length) {
-  MemoryTable::instance().release(addr, length, context.asker());
+// How the daemon is told to get at the memory: in place, if it can be. Memory on demand may be
+// missing or change later, so it is reached. Sets `request`; 0, or an errno.
+int prepare(const Wish& wish, ipc::RegMrRequest* request) {
+  ipc::Way way = ipc::Way::kReached;
+  ipc::Reached why = ipc::Reached::kOnDemand;
+  if (wish.addr + wish.length < wish.addr && !wish.on_demand()) return EINVAL;
+  if (!wish.on_demand())
+    if (const int error = MemoryTable::instance().acquire(
+            wish.addr, wish.length, (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0,
+            Context::of(wish.pd->context)->asker(), &way, &why);
+        error != 0)
+      return error;
+  const uint64_t iova = (wish.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wish.iova;
+  *request = {wish.addr,
+              wish.length,
+              iova,
+              wish.pd->handle,
+              wish.access,
+              static_cast<uint32_t>(way),
+              static_cast<uint32_t>(why)};
+  return 0;
 }
-
-// Prepares the pages of a region, and releases them unless keep() is called. Memory on demand may
-// be missing or change later, so it is not converted but reached.
-class Pages {
- public:
-  explicit Pages(const Wish& wish) : wish_(wish), context_(*Context::of(wish.pd->context)) {
-    if (wish.on_demand()) return;
-    error_ = wish.addr + wish.length < wish.addr
-                 ? EINVAL
-                 : MemoryTable::instance().acquire(wish.addr, wish.length,
-                                                   (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0,
-                                                   context_.asker(), &way_, &why_);
-    held_ = error_ == 0 && way_ == ipc::Way::kInPlace;
-  }
-  ~Pages() {
-    if (!held_) return;
-    const int reason = errno;
-    release(context_, wish_.addr, wish_.length);
-    errno = reason;
-  }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-
-  [[nodiscard]] int error() const { return error_; }
-  [[nodiscard]] ipc::RegMrRequest request() const {
-    const uint64_t iova = (wish_.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wish_.iova;
-    return {wish_.addr,
-            wish_.length,
-            iova,
-            wish_.pd->handle,
-            wish_.access,
-            static_cast<uint32_t>(way_),
-            static_cast<uint32_t>(why_)};
-  }
-  // True: the pages are in place, and the caller must release() them.
-  [[nodiscard]] bool keep() { return std::exchange(held_, false); }
-
- private:
-  const Wish& wish_;
-  Context& context_;
-  ipc::Way way_ = ipc::Way::kReached;
-  ipc::Reached why_ = ipc::Reached::kOnDemand;
-  int error_ = 0;
-  bool held_ = false;
-};
 
 // The caller allocates `mr` before the daemon's call, so that nothing can fail afterwards.
 ibv_mr* complete(std::unique_ptr<Mr> mr, ibv_pd* pd, const ipc::RegMrReply& reply) {
@@ -91,13 +65,9 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned in
   ipc::Request request;
   ipc::Reply reply;
   auto mr = std::make_unique<Mr>();
-  Pages pages(wish);
-  int error = pages.error();
-  if (error == 0) {
-    request.call = ipc::Call::kRegMr;
-    request.reg_mr = pages.request();
-    error = Context::of(pd->context)->session.call(request, &reply);
-  }
+  request.call = ipc::Call::kRegMr;
+  int error = prepare(wish, &request.reg_mr);
+  if (error == 0) error = Context::of(pd->context)->session.call(request, &reply);
   if (error != 0) {
     errno = error;
     return nullptr;
@@ -108,7 +78,6 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned in
   ibv->rkey = reply.reg_mr.key;
   Mr::of(ibv)->iova = iova;
   Mr::of(ibv)->access = access;
-  Mr::of(ibv)->in_place = pages.keep();
   return ibv;
 }
 
@@ -129,20 +98,15 @@ int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsi
   Context& context = *Context::of(ibv->context);
   ipc::Request request;
   ipc::Reply reply;
-  Pages pages(wish);
-  int error = pages.error();
-  if (error == 0) {
-    request.call = ipc::Call::kReregMr;
-    request.rereg_mr = {ibv->handle, 0, pages.request()};
-    error = context.session.call(request, &reply);
-  }
+  request.call = ipc::Call::kReregMr;
+  request.rereg_mr = {ibv->handle, 0, {}};
+  int error = prepare(wish, &request.rereg_mr.to);
+  if (error == 0) error = context.session.call(request, &reply);
   if (error != 0) {
     errno = error;
     return IBV_REREG_MR_ERR_CMD;
   }
   wait_for_initiators(context);
-  if (mr->in_place) release(context, reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
-  mr->in_place = pages.keep();
   mr->iova = wish.iova;
   mr->access = wish.access;
   mr->pd = Use(&Pd::of(wish.pd)->users);
@@ -158,7 +122,6 @@ int dereg_mr(ibv_mr* ibv) {
   // A dead daemon no longer uses memory.
   if (error != 0 && error != EIO) return error;
   wait_for_initiators(context);
-  if (Mr::of(ibv)->in_place) release(context, reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
   if (Mr::of(ibv)->memory != nullptr) Mr::of(ibv)->memory->users.fetch_sub(1);
   delete Mr::of(ibv);
   return 0;

@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
+#include <cstdlib>
+#include <cstring>
 
 #include "client/device/memory/maps.h"
+#include "client/device/memory/pins.h"
+#include "client/device/memory/raw_memory.h"
 
 namespace vrdma::client {
 
@@ -18,10 +21,22 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 // Half of vm.max_map_count's default; beyond it memory is reached instead.
-constexpr size_t kMaxIntervals = 32000;
+constexpr uint32_t kMostMappings = 32000;
+// Bytes. Pages are converted together with those beside them in the same mapping: programs register
+// many small ranges next to each other, and to hold threads costs more than to copy pages.
+constexpr uint64_t kNeighbourhood = 256u << 10;
+constexpr uint32_t kCountEach = 4096;  // conversions
 
 uint64_t page_down(uint64_t address) { return address / kPage * kPage; }
 uint64_t page_up(uint64_t address) { return (address + kPage - 1) / kPage * kPage; }
+
+bool is_asked_to_reach() {
+  static const bool asked = [] {
+    const char* const wish = std::getenv("VRDMA_MEMORY");
+    return wish != nullptr && std::strcmp(wish, "reached") == 0;
+  }();
+  return asked;
+}
 
 }  // namespace
 
@@ -44,46 +59,12 @@ void MemoryTable::provide(base::Fd arena, base::Fd device) {
   device_ = std::move(device);
 }
 
+bool MemoryTable::is_arena(const Mapped& one) const {
+  return one.shared && one.inode == arena_inode_;
+}
+
 bool MemoryTable::is_home(const Mapped& one) const {
-  return one.shared && one.inode == arena_inode_ && one.offset == one.start;
-}
-
-void MemoryTable::split(uint64_t at) {
-  auto it = intervals_.upper_bound(at);
-  if (it == intervals_.begin()) return;
-  --it;
-  if (it->first == at || it->second.end <= at) return;
-  const Interval behind{it->second.end, it->second.users};
-  it->second.end = at;
-  intervals_.emplace(at, behind);
-}
-
-// Makes intervals cover [start, end); new intervals have no users.
-void MemoryTable::cover(uint64_t start, uint64_t end) {
-  split(start);
-  split(end);
-  for (uint64_t at = start; at < end;) {
-    const auto it = intervals_.lower_bound(at);
-    if (it == intervals_.end() || it->first != at) {
-      const uint64_t stop = it == intervals_.end() ? end : std::min(end, it->first);
-      intervals_.emplace(at, Interval{stop, 0});
-      at = stop;
-    } else {
-      at = it->second.end;
-    }
-  }
-}
-
-// Called when no page of [start, end), which is covered, is in the arena. Intervals with users
-// remain: their registrations release them.
-void MemoryTable::uncover(uint64_t start, uint64_t end) {
-  auto it = std::prev(intervals_.upper_bound(start));
-  if (it->first < start) {
-    if (it->second.users == 0) it->second.end = start;
-    ++it;
-  }
-  while (it != intervals_.end() && it->first < end)
-    it = it->second.users == 0 ? intervals_.erase(it) : std::next(it);
+  return is_arena(one) && one.offset == one.start;
 }
 
 int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const Asker& asker,
@@ -98,114 +79,58 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
   if (!read_mappings(start, end, &mapped)) return 0;
   const auto here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
   uint64_t covered = start;
-  bool convertible = arena_.valid() && intervals_.size() < kMaxIntervals;
+  bool suitable = arena_.valid(), ready = true;
   for (const auto& one : mapped) {
     if (one.start != covered || (one.prot & PROT_READ) == 0) return EFAULT;
     if (writable && (one.prot & PROT_WRITE) == 0) return EFAULT;
     covered = one.end;
-    convertible = convertible && (is_home(one) || (one.anonymous && !one.holds(here)));
+    suitable = suitable && (is_home(one) || (one.anonymous && !one.holds(here)));
+    ready = ready && is_home(one);
   }
   if (covered < end) return EFAULT;
-  if (!convertible) {
+  if (!suitable) {
     if (arena_.valid()) *why = ipc::Reached::kMemory;
     return 0;
   }
-  for (const auto& one : mapped) cover(one.start, one.end);  // fails here, not later
-  cover(start, end);
-  for (auto one = mapped.begin(); one != mapped.end(); ++one) {
-    if (one->shared) continue;
-    const uint64_t reached = convert(one->start, one->end, one->prot, asker, why);
-    if (reached == one->end) continue;
-    // The converted part stays until it is released; the rest is unchanged private memory.
-    uncover(reached, one->end);
-    for (++one; one != mapped.end(); ++one)
-      if (!one->shared) uncover(one->start, one->end);
-    return 0;
+  if (!ready)
+    *why = obstacle();
+  else if (!watch_.is_trusted())
+    *why = ipc::Reached::kUnseen;
+  else
+    *why = ipc::Reached::kNot;
+  if (*why != ipc::Reached::kNot) return 0;
+  for (const auto& one : mapped) {
+    if (one.shared) continue;
+    // What is converted stays so, also if the rest cannot be.
+    const uint64_t from = std::max(one.whole_start, one.start / kNeighbourhood * kNeighbourhood);
+    const uint64_t past = (one.end + kNeighbourhood - 1) / kNeighbourhood * kNeighbourhood;
+    if (convert(from, std::min(one.whole_end, past), one.prot, asker, why) < one.end) return 0;
   }
-  for (auto it = intervals_.find(start); it != intervals_.end() && it->first < end; ++it)
-    ++it->second.users;
   *why = ipc::Reached::kNot;
   *way = ipc::Way::kInPlace;
   return 0;
 }
 
-void MemoryTable::release(uint64_t addr, uint64_t length, const Asker& asker) {
-  if (length == 0) return;
-  const uint64_t start = page_down(addr), end = page_up(addr + length);
-  const std::lock_guard lock(mutex_);
-  split(start);
-  split(end);
-  auto it = intervals_.lower_bound(start);
-  uint64_t run_start = 0, run_end = 0;  // neighbours are reverted together
-  while (it != intervals_.end() && it->first < end) {
-    if (--it->second.users > 0) {
-      ++it;
-      continue;
-    }
-    const uint64_t from = it->first, to = it->second.end;
-    if (run_end != from) {
-      if (run_end != 0) revert_mapped(run_start, run_end, asker);
-      run_start = from;
-    }
-    run_end = to;
-    it = intervals_.lower_bound(to);
-  }
-  if (run_end != 0) revert_mapped(run_start, run_end, asker);
+ipc::Reached MemoryTable::obstacle() {
+  if (is_asked_to_reach()) return ipc::Reached::kAsked;
+  if (may_have_pinned_pages({watch_.descriptor(), userfaultfd_.get()}))
+    return ipc::Reached::kPinned;
+  if (!watch_.start(arena_, arena_inode_, device_)) return ipc::Reached::kUnseen;
+  return has_room_for_mappings() ? ipc::Reached::kNot : ipc::Reached::kOther;
 }
 
-// The range has no users. Reverts only pages that are still in the arena, because the program may
-// have unmapped, replaced or moved some. Pages that cannot be reverted now, because other threads
-// run and nothing can hold them, remain intervals; a forked child still gets a private copy.
-void MemoryTable::revert_mapped(uint64_t start, uint64_t end, const Asker& asker) {
-  std::vector<Mapped> mapped;
-  if (!read_mappings(start, end, &mapped)) return;
-  intervals_.erase(intervals_.lower_bound(start), intervals_.lower_bound(end));
-  uint64_t at_home = 0;
-  for (const auto& one : mapped)
-    if (is_home(one)) at_home += one.end - one.start;
-  if (at_home < end - start) revert_moved(start, end, asker);
-  uint64_t done = start;
-  for (const auto& one : mapped) {
-    if (!is_home(one)) continue;
-    punch(done, one.start);
-    const uint64_t reached = revert(one.start, one.end, one.offset, one.prot, &asker);
-    if (reached > one.start) keep(one.start, reached);
-    cover(reached, one.end);
-    done = one.end;
-  }
-  punch(done, end);
-}
-
-// mremap(2), and therefore realloc(3), moves pages of the arena to another address.
-void MemoryTable::revert_moved(uint64_t start, uint64_t end, const Asker& asker) {
-  std::vector<Mapped> mapped;
-  if (!read_mappings(0, UINT64_MAX, &mapped)) return;
-  for (const auto& one : mapped) {
-    if (!one.shared || one.inode != arena_inode_ || one.offset == one.start) continue;
-    const uint64_t last = one.offset + (one.end - one.start);
-    if (last <= start || one.offset >= end) continue;
-    // All of it that no other registration holds, including what the mapping has grown by.
-    for (uint64_t at = one.offset; at < last;) {
-      const auto next = intervals_.upper_bound(at);
-      if (next != intervals_.begin() && std::prev(next)->second.end > at) {
-        at = std::prev(next)->second.end;
-        continue;
-      }
-      const uint64_t stop = next == intervals_.end() ? last : std::min(last, next->first);
-      (void)revert(one.start + (at - one.offset), one.start + (stop - one.offset), at, one.prot,
-                   &asker);
-      at = stop;
-    }
-  }
-}
-
-void MemoryTable::keep(uint64_t start, uint64_t end) {
-  if (!kept_.keep(start, end)) punch(start, end);
-  punch_surplus();
-}
-
-void MemoryTable::punch_surplus() {
-  while (const auto range = kept_.surplus()) punch(range->start, range->end);
+bool MemoryTable::has_room_for_mappings() {
+  if (conversions_++ % kCountEach != kCountEach - 1) return !too_many_mappings_;
+  struct Count {
+    const MemoryTable* table;
+    uint32_t arena = 0;
+  } count{this};
+  const SeeMapped add = [](const Mapped& one, void* with) {
+    auto& all = *static_cast<Count*>(with);
+    if (all.table->is_arena(one)) ++all.arena;
+  };
+  too_many_mappings_ = !visit_shared_files(add, &count) || count.arena > kMostMappings;
+  return !too_many_mappings_;
 }
 
 void MemoryTable::punch(uint64_t start, uint64_t end) {
@@ -214,11 +139,26 @@ void MemoryTable::punch(uint64_t start, uint64_t end) {
                 static_cast<off_t>(end - start));
 }
 
+void MemoryTable::advise_arena(int advice) {
+  struct Advice {
+    const MemoryTable* table;
+    int advice;
+  } given{this, advice};
+  const SeeMapped advise = [](const Mapped& one, void* with) {
+    const auto& all = *static_cast<Advice*>(with);
+    if (all.table->is_arena(one) && is_memory_of_program(one))
+      (void)raw::madvise(reinterpret_cast<void*>(one.start), one.end - one.start, all.advice);
+  };
+  (void)visit_shared_files(advise, &given);
+}
+
 void MemoryTable::before_fork() {
   mutex_.lock();
   fork_pipe_[0] = fork_pipe_[1] = -1;
-  if (!intervals_.empty() && ::pipe2(fork_pipe_, O_CLOEXEC) != 0)
-    fork_pipe_[0] = fork_pipe_[1] = -1;
+  if (conversions_ == 0) return;
+  if (::pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
+  // The child copies the pages itself, as the C library's own data may be among them.
+  advise_arena(MADV_DOFORK);
 }
 
 void MemoryTable::after_fork_in_parent() {
@@ -229,6 +169,7 @@ void MemoryTable::after_fork_in_parent() {
     }  // until the child has closed its end
     ::close(fork_pipe_[0]);
   }
+  if (conversions_ != 0) advise_arena(MADV_DONTFORK);
   mutex_.unlock();
 }
 
@@ -237,14 +178,15 @@ void MemoryTable::after_fork_in_parent() {
 void MemoryTable::after_fork_in_child() {
   const SeeMapped revert_one = [](const Mapped& one, void* with) {
     auto* const table = static_cast<MemoryTable*>(with);
-    if (table->is_home(one)) (void)table->revert(one.start, one.end, one.offset, one.prot, nullptr);
+    if (table->is_arena(one)) table->revert_in_child(one);
   };
-  for (const auto& [start, interval] : intervals_)
-    (void)visit_mappings(start, interval.end, revert_one, this);
-  intervals_.clear();
-  kept_ = {};
+  if (conversions_ != 0) (void)visit_shared_files(revert_one, this);
+  conversions_ = 0;
   arena_.reset();  // the parent's; the child's sessions bring another one
   arena_inode_ = 0;
+  watch_.forget();
+  // The parent's watcher may have it.
+  new (&exchange_) std::mutex;
   userfaultfd_.reset();
   device_.reset();
   spare_.leave();

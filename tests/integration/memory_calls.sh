@@ -1,0 +1,28 @@
+#!/bin/bash
+# memory_calls.sh PROGRAM MODE: random sequences of the calls that a program may make on private memory,
+# on memory that is, was or becomes registered, against plain memory (memory_calls.cc). MODE: direct,
+# mediated, or reached (VRDMA_MEMORY=reached). One thread, and four.
+. "$(dirname "$0")/lib.sh"
+setup
+program=$1 mode=$2
+seconds=${VRDMA_RACE_SECONDS:-5}
+start_daemon
+netns_add a
+netns_add b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+vdev_create va a eth0 --tenant red $([[ $mode != mediated ]] || echo --no-direct)
+cp "$program" "$T/memory_calls"  # a build directory may be closed to other users
+reached() { ctl stats va | awk '$(NF - 1) ~ /^mr_reached_/ && $NF > 0 { printf "%s %s, ", $(NF - 1), $NF }'; }
+
+environment=()
+[[ $mode != reached ]] || environment=(env VRDMA_MEMORY=reached)
+seed=${VRDMA_SEED:-$RANDOM$RANDOM}
+for threads in 1 4; do
+  say "$threads threads, $seconds s, VRDMA_SEED=$seed"
+  LIMIT=$((seconds + 60)) on a nobody "${environment[@]}" "$T/memory_calls" va "$(gid_index a va 10.0.0.1)" \
+    "$seed" "$seconds" "$threads" >"$T/table" 2>"$T/errors" || fail "$(<"$T/errors")"$'\n'"$(<"$T/table")"
+  cat "$T/table"
+  say "reached: $(reached)"
+done
+[[ $mode != reached || $(ctl stats va | awk '$(NF - 1) == "mr_reached_asked" { print $NF }') -gt 0 ]] ||
+  fail "VRDMA_MEMORY=reached is not respected"
