@@ -116,6 +116,7 @@ struct Range {
 struct Mr {
   ibv_mr* ibv;
   Range range;
+  bool stale = false;  // its key names pages that are not there any more
 };
 
 uint8_t* map(uint8_t* at, size_t size) {
@@ -255,7 +256,7 @@ class Pair {
   void begin_anew() {
     while (!mrs_.empty()) drop(0);
     for (uint8_t* base : {ours_, model_}) map(base, kWindow);
-    was_ = moved_ = stale_ = {};
+    was_ = moved_ = {};
     steps_.clear();
   }
   size_t below(size_t most) { return std::uniform_int_distribution<size_t>(0, most - 1)(random_); }
@@ -287,12 +288,8 @@ class Pair {
 
   // Their keys name what was there; the peer does not use them.
   void forget_keys(const Range& range) {
-    for (size_t page = range.first; page < range.past(); ++page) stale_[page] = true;
-  }
-  [[nodiscard]] bool is_stale(const Range& range) const {
-    return std::any_of(stale_.begin() + static_cast<ptrdiff_t>(range.first),
-                       stale_.begin() + static_cast<ptrdiff_t>(range.past()),
-                       [](bool stale) { return stale; });
+    for (Mr& mr : mrs_)
+      if (mr.range.first < range.past() && range.first < mr.range.past()) mr.stale = true;
   }
 
   void fill(uint8_t* to, size_t size) {
@@ -327,8 +324,10 @@ class Pair {
         fill(bytes.data(), bytes.size());
         const size_t where = at + below(size - bytes.size());
         for (uint8_t* base : {ours_, model_}) {
-          if (::write(pipe_[1], bytes.data(), bytes.size()) != bytes.size()) die("write");
-          if (::read(pipe_[0], base + where, bytes.size()) != bytes.size()) die("read");
+          if (::write(pipe_[1], bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+            die("write");
+          if (::read(pipe_[0], base + where, bytes.size()) != static_cast<ssize_t>(bytes.size()))
+            die("read");
         }
         return true;
       }
@@ -338,7 +337,7 @@ class Pair {
         if (mr == nullptr) die("ibv_reg_mr");
         mrs_.push_back({mr, range});
         for (size_t page = range.first; page < range.past(); ++page)
-          was_[page] = true, stale_[page] = false, moved_[page] = false;
+          was_[page] = true, moved_[page] = false;
         return true;
       }
       case kDeregister:
@@ -512,8 +511,7 @@ class Pair {
 
   bool peer(Call call, const Range& range) {
     for (const Mr& mr : mrs_) {
-      if (mr.range.first != range.first || mr.range.count != range.count) continue;
-      if (is_stale(range)) return false;
+      if (mr.stale || mr.range.first != range.first || mr.range.count != range.count) continue;
       const size_t offset = below(range.size() - 8) / 8 * 8;
       const size_t at = range.at() + offset;
       const size_t size =
@@ -617,7 +615,7 @@ class Pair {
   uint8_t* model_;
   int pipe_[2] = {-1, -1};
   std::vector<Mr> mrs_;
-  std::array<bool, kPages> was_{}, moved_{}, stale_{};
+  std::array<bool, kPages> was_{}, moved_{};
   std::vector<Range> unmapped_;
   std::vector<std::string> steps_;
   uint64_t number_of_steps_ = 0;

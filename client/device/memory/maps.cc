@@ -93,16 +93,15 @@ constexpr unsigned long kProcmapQuery = _IOWR('f', 17, Query);
 constexpr uint64_t kCoveringOrNext = 0x10, kFileBacked = 0x20;
 constexpr uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8;
 
-}  // namespace
-
-bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with, Wanted wanted) {
+// Those for which `flags` of the query hold.
+bool query(uint64_t start, uint64_t end, uint64_t flags, SeeMapped see, void* with) {
   const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return false;
   for (uint64_t at = start; at < end;) {
     char name[8192] = {};  // longer than any path
     Query query{};
     query.size = sizeof query;
-    query.flags = kCoveringOrNext | (wanted == Wanted::kSharedFiles ? kShared | kFileBacked : 0);
+    query.flags = flags;
     query.address = at;
     query.name = reinterpret_cast<uintptr_t>(name);
     query.name_size = sizeof name;
@@ -122,6 +121,12 @@ bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with, Wan
     at = one.whole_end;
   }
   return true;
+}
+
+}  // namespace
+
+bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
+  return query(start, end, kCoveringOrNext, see, with);
 }
 
 bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
@@ -159,7 +164,7 @@ bool visit_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
 }
 
 bool visit_shared_files(SeeMapped see, void* with) {
-  return query_mappings(0, UINT64_MAX, see, with, Wanted::kSharedFiles) ||
+  return query(0, UINT64_MAX, kCoveringOrNext | kShared | kFileBacked, see, with) ||
          parse_mappings(0, UINT64_MAX, see, with);
 }
 

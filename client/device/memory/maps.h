@@ -37,9 +37,7 @@ using SeeMapped = void (*)(const Mapped& mapped, void* with);
 // The two implementations. The first queries one mapping at a time, independent of the number of
 // mappings (PROCMAP_QUERY, Linux 6.11); false if the kernel lacks it. The second reads the file up
 // to `end`.
-enum class Wanted : uint8_t { kAll, kSharedFiles };
-[[nodiscard]] bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with,
-                                  Wanted wanted = Wanted::kAll);
+[[nodiscard]] bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
 [[nodiscard]] bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
 
 }  // namespace vrdma::client

@@ -10,8 +10,13 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace vrdma::client {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t page_down(uint64_t address) { return address & ~(kPage - 1); }
+constexpr uint64_t page_up(uint64_t address) { return page_down(address + kPage - 1); }
 
 namespace raw {
 

@@ -19,16 +19,12 @@ namespace vrdma::client {
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
 // Half of vm.max_map_count's default; beyond it memory is reached instead.
 constexpr uint32_t kMostMappings = 32000;
 // Bytes. Pages are converted together with those beside them in the same mapping: programs register
 // many small ranges next to each other, and to hold threads costs more than to copy pages.
 constexpr uint64_t kNeighbourhood = 256u << 10;
 constexpr uint32_t kCountEach = 4096;  // conversions
-
-uint64_t page_down(uint64_t address) { return address / kPage * kPage; }
-uint64_t page_up(uint64_t address) { return (address + kPage - 1) / kPage * kPage; }
 
 bool is_asked_to_reach() {
   static const bool asked = [] {

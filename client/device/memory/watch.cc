@@ -23,11 +23,8 @@ namespace vrdma::client {
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED, Linux 5.18
 constexpr size_t kStack = 256u << 10;
-
-uint64_t page_up(uint64_t address) { return (address + kPage - 1) & ~(kPage - 1); }
 
 // Reads a small file of /proc below `folder`. Returns the number of characters, or -1.
 ssize_t read_text(int folder, const char* name, char* text, size_t size) {
@@ -340,7 +337,7 @@ bool Watch::make_private(uint64_t start, uint64_t end, uint64_t offset, int prot
 
 void Watch::clear(uint64_t start, uint64_t end, bool mapped_too) {
   constexpr uint64_t kLast = INT64_MAX;
-  uint64_t at = start & ~(kPage - 1);
+  uint64_t at = page_down(start);
   while (at < std::min(end, kLast)) {
     const off_t data = ::lseek(arena_, static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 || static_cast<uint64_t>(data) >= end) return;
