@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <string>
 
 #include "client/device/memory/maps.h"
 #include "client/device/memory/raw_memory.h"
@@ -127,8 +128,11 @@ void Watch::forget() {
   blind_ = false;
 }
 
-// Whether the kernel tells what is needed, tried on a page that nobody else knows.
+// Whether the kernel tells what is needed, tried on a page that nobody else knows; and whether
+// /proc numbers threads as this process does.
 bool Watch::test() {
+  const auto self = static_cast<int>(::syscall(SYS_gettid));
+  if (::access(("/proc/self/task/" + std::to_string(self)).c_str(), F_OK) != 0) return false;
   void* const page =
       raw::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
