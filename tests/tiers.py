@@ -117,7 +117,7 @@ ROWS = [
     (r"integration\.sandbox\.root", "all", "a sandbox that root starts"),
 
     # Programs of others.
-    (r"interop\.(ucx|openmpi)\.direct", "gate", ""),
+    (r"interop\.(ucx|ucx_memory|openmpi)\.direct", "gate", ""),
     (r"interop\.containers\.podman\.crun", "gate", ""),
     (r"interop\.", "all", "that one program, engine or release"),
     (r"bench\.", "all", "a benchmark that does not run"),
