@@ -122,7 +122,7 @@ struct Mr {
   Use pd;
   uint64_t iova = 0;
   unsigned int access = 0;
-  bool fixed = false;     // ibv_rereg_mr fails: null or imported
+  bool fixed = false;  // ibv_rereg_mr fails: null or imported
   static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 };
 

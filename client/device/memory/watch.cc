@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -150,7 +151,7 @@ bool Watch::test() {
 }
 
 void Watch::run() {
-  ::pthread_setname_np(::pthread_self(), "vrdma-memory");
+  (void)::prctl(PR_SET_NAME, "vrdma-memory");
   thread_ = static_cast<pid_t>(::syscall(SYS_gettid));
   const int events = events_of_thread_;
   keep_descriptors({std::min(arena_, events), std::max(arena_, events)});
