@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <pthread.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,8 +22,6 @@ namespace {
 constexpr auto kIdle = std::chrono::seconds(1);
 
 std::atomic<unsigned> threads_in_total = 0;
-
-constexpr int kNice = 10;  // a tenth of the weight of others, where processors are busy
 
 }  // namespace
 
@@ -119,8 +116,6 @@ bool ReachThreads::take(Shared& shared, Turn* turn) {
 
 void ReachThreads::work(const std::shared_ptr<Shared>& shared) {
   ::pthread_setname_np(::pthread_self(), "reach");
-  // Behind the workers, for which everybody waits: theirs is work for their owner alone.
-  (void)::setpriority(PRIO_PROCESS, 0, kNice);
   const Descriptors descriptors;
   base::Duration paid{};  // all that the thread has used, from its beginning
   for (;;) {

@@ -6,7 +6,6 @@
 //   hangs counts until it ends, also when the session that it worked for has ended long before.
 // - Their owner pays for the processor time that they use. When its meter says to wait, no turn
 //   begins; one thread asks again, the others sleep.
-// - Where processors are busy they stand behind the workers (setpriority(2)), for which all wait.
 // - Each thread has a descriptor table of its own, which is empty. The kernel closes a table with
 //   the last thread that uses it; when the daemon is killed, its sockets and locks are released
 //   although a thread of this kind cannot end yet.
