@@ -459,7 +459,7 @@ int run_falls(const Device& device, const std::string& how) {
         ::_exit(0);
       }
     });
-  } else if (how != "nothing") {
+  } else if (how != "nothing" && how != "unseen") {
     std::fprintf(stderr, "how?\n");
     return 2;
   }

@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <string>
 
 #include "client/device/memory/maps.h"
 #include "client/device/memory/raw_memory.h"
@@ -43,13 +42,29 @@ void name_of(const char* thread, const char* file, char (&name)[64]) {
   std::strcpy(name + length, file);
 }
 
-// In ns; -1: it has ended.
-int64_t processor_time_of(int thread) {
-  // The clock of a thread (CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK), clock_getcpuclockid(3).
-  const auto clock = static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3 | 6);
-  timespec time{};
-  if (::clock_gettime(clock, &time) != 0) return -1;
-  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+// In ns; -1: it has ended. `clock`: /proc numbers threads as this process does. Else the kernel's
+// account is read, which it brings up to date at each tick of its clock.
+int64_t processor_time_of(int folder, const char* thread, bool clock) {
+  if (clock) {
+    // The clock of a thread (CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK), clock_getcpuclockid(3).
+    const auto id = static_cast<clockid_t>(~static_cast<unsigned>(std::atoi(thread)) << 3 | 6);
+    timespec time{};
+    if (::clock_gettime(id, &time) != 0) return -1;
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  }
+  char name[64], text[128];
+  name_of(thread, "/schedstat", name);
+  return read_text(folder, name, text, sizeof text) > 0 ? std::strtoll(text, nullptr, 10) : -1;
+}
+
+// The calling thread's number in /proc, which may be that of another pid namespace; 0: unknown.
+int number_in_proc() {
+  char target[64];
+  const ssize_t length = ::readlink("/proc/thread-self", target, sizeof target - 1);
+  if (length <= 0) return 0;
+  target[length] = '\0';
+  const char* const last = std::strrchr(target, '/');
+  return last != nullptr ? std::atoi(last + 1) : 0;
 }
 
 // Keeps only the descriptors `kept` (ascending), in a table of this thread's own: the program may
@@ -82,6 +97,10 @@ bool Watch::start(const base::Fd& arena, uint64_t inode, const base::Fd& device)
   if (::ioctl(events.get(), UFFDIO_API, &api) != 0) return false;
   arena_ = arena.get();
   inode_ = inode;
+  const int self = number_in_proc();
+  has_clocks_ = self == static_cast<int>(::syscall(SYS_gettid));
+  if (self == 0 || (!has_clocks_ && ::access("/proc/thread-self/schedstat", R_OK) != 0))
+    return false;
   events_ = std::move(events);
   events_of_thread_ = events_.get();
   // Nothing beside the stack is in the same mapping, so that no conversion includes it.
@@ -129,11 +148,8 @@ void Watch::forget() {
   blind_ = false;
 }
 
-// Whether the kernel tells what is needed, tried on a page that nobody else knows; and whether
-// /proc numbers threads as this process does.
+// Whether the kernel tells what is needed, tried on a page that nobody else knows.
 bool Watch::test() {
-  const auto self = static_cast<int>(::syscall(SYS_gettid));
-  if (::access(("/proc/self/task/" + std::to_string(self)).c_str(), F_OK) != 0) return false;
   void* const page =
       raw::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
@@ -152,7 +168,7 @@ bool Watch::test() {
 
 void Watch::run() {
   (void)::prctl(PR_SET_NAME, "vrdma-memory");
-  thread_ = static_cast<pid_t>(::syscall(SYS_gettid));
+  thread_ = number_in_proc();
   const int events = events_of_thread_;
   keep_descriptors({std::min(arena_, events), std::max(arena_, events)});
   for (;;) {
@@ -235,7 +251,7 @@ bool Watch::is_caller(int folder, const char* thread, Caller* caller) const {
     name_of(thread, "/syscall", name);
     if (read_text(folder, name, text, sizeof text) <= 0) return false;
     if (text[0] == 'r') {  // "running"
-      const int64_t has = settle_ ? processor_time_of(std::atoi(thread)) : -1;
+      const int64_t has = settle_ ? processor_time_of(folder, thread, has_clocks_) : -1;
       if (has < 0 || (had >= 0 && has - had > kEnough)) return false;
       if (had < 0) had = has;
       ::nanosleep(&kNap, nullptr);

@@ -85,8 +85,9 @@ class Watch {
   base::Fd events_;
   int arena_ = -1;
   uint64_t inode_ = 0;
-  // Of the watcher: its thread, and its own descriptor, which has the number of events_.
-  pid_t thread_ = 0;
+  bool has_clocks_ = false;  // of threads by their numbers in /proc
+  // Of the watcher: its number in /proc, and its own descriptor, which has the number of events_.
+  int thread_ = 0;
   int events_of_thread_ = -1;
   bool settle_ = false;  // callers may be awake that were woken by an event of another
   bool tried_ = false;

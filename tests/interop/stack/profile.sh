@@ -28,7 +28,14 @@ done
 tell "container profile" "$mode" $PASSED $FAILED_RUNS 0
 [[ $FAILED_RUNS -eq 0 ]] || fail "$FAILED_RUNS programs failed"
 
-say "memory of programs with several threads is put in place"
+say "memory is reached, because calls that change it cannot be seen"
 cp "$BUILD/tests/integration/vrdma_standstill" "$T/standstill"
-exec_in va "${contained[@]}" "$T/standstill" falls va nothing || fail "it is reached: $(ctl vdev show va | grep ' reached ')"
+exec_in va "${contained[@]}" "$T/standstill" falls va unseen || fail "it is in place"
+ctl vdev show va | grep -qE '^ *reached .*unseen' || fail "vdev show says: $(ctl vdev show va)"
 exec_in va "${contained[@]}" "$T/standstill" race va 4 1048576 || fail "a write was lost"
+
+[[ -c /dev/userfaultfd ]] || { say "this host has no /dev/userfaultfd"; exit 0; }
+say "a vdevice that allows userfaultfd puts it in place"
+loose a eth1
+vdev_create vu a eth1 --allow userfaultfd
+exec_in vu "${contained[@]}" "$T/standstill" falls vu nothing || fail "it is reached: $(ctl vdev show vu | grep ' reached ')"
