@@ -7,10 +7,8 @@ setup
 program=$1 mode=$2
 seconds=${VRDMA_RACE_SECONDS:-5}
 start_daemon
-netns_add a
-netns_add b
-join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-vdev_create va a eth0 --tenant red $([[ $mode != mediated ]] || echo --no-direct)
+# The program is its own peer, which mediation by two tenants would not change.
+two_vdevices direct $([[ $mode != mediated ]] || echo --no-direct)
 cp "$program" "$T/memory_calls"  # a build directory may be closed to other users
 reached() { ctl stats va | awk '$(NF - 1) ~ /^mr_reached_/ && $NF > 0 { printf "%s %s, ", $(NF - 1), $NF }'; }
 
@@ -19,10 +17,9 @@ environment=()
 seed=${VRDMA_SEED:-$RANDOM$RANDOM}
 for threads in 1 4; do
   say "$threads threads, $seconds s, VRDMA_SEED=$seed"
-  LIMIT=$((seconds + 60)) on a nobody "${environment[@]}" "$T/memory_calls" va "$(gid_index a va 10.0.0.1)" \
+  LIMIT=$((seconds + 60)) on a nobody "${environment[@]}" "$T/memory_calls" va "$INDEX_A" \
     "$seed" "$seconds" "$threads" >"$T/table" 2>"$T/errors" || fail "$(<"$T/errors")"$'\n'"$(<"$T/table")"
   cat "$T/table"
   say "reached: $(reached)"
 done
-[[ $mode != reached || $(ctl stats va | awk '$(NF - 1) == "mr_reached_asked" { print $NF }') -gt 0 ]] ||
-  fail "VRDMA_MEMORY=reached is not respected"
+[[ $mode != reached || $(stat_of va mr_reached_asked) -gt 0 ]] || fail "VRDMA_MEMORY=reached is not respected"

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <ctime>
 
-#include "client/device/memory/maps.h"
 #include "client/device/memory/raw_memory.h"
 #include "client/device/memory/table.h"
 #include "core/base/single_thread.h"
@@ -73,7 +72,7 @@ bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
   // write(2) allocates whole pages without zeroing them first, and without a fault for each.
   uint64_t at = start;
   while (at < end) {
-    const long count = raw::call(SYS_pwrite64, arena_.get(),
+    const long count = raw::call(SYS_pwrite64, arena_.file().get(),
                                  static_cast<const uint8_t*>(from) + (at - start), end - at, at);
     if (count <= 0) break;
     at += static_cast<uint64_t>(count);
@@ -89,7 +88,7 @@ bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
   ::sigtimedwait(&limit, nullptr, &now);
   const size_t size = end - start;
   void* shared = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                           arena_.get(), static_cast<off_t>(start));
+                           arena_.file().get(), static_cast<off_t>(start));
   if (shared == MAP_FAILED) return false;
   copy_pages(shared, from, size);
   raw::munmap(shared, size);
@@ -133,10 +132,10 @@ bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int us
   const WritersHeld writers(userfaultfd, start, end, !alone);
   if (!writers.ok()) return false;
   if (fill_arena(memory, start, end) &&
-      raw::mmap(memory, size, prot, MAP_SHARED | MAP_FIXED, arena_.get(),
+      raw::mmap(memory, size, prot, MAP_SHARED | MAP_FIXED, arena_.file().get(),
                 static_cast<off_t>(start)) != MAP_FAILED)
     return true;
-  punch(start, end);
+  arena_.punch(start, end);
   return false;
 }
 
@@ -166,7 +165,7 @@ uint64_t MemoryTable::convert_chunk(uint64_t start, uint64_t end, int prot, cons
   *why = ipc::Reached::kOther;
   // The pages are allocated while all threads run.
   if (!spare_.make() || raw::madvise(reinterpret_cast<void*>(start), end - start, advice) != 0 ||
-      ::fallocate(arena_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+      ::fallocate(arena_.file().get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
                   static_cast<off_t>(end - start)) != 0)
     return start;
   uint64_t at = start;
@@ -187,7 +186,7 @@ uint64_t MemoryTable::convert_chunk(uint64_t start, uint64_t end, int prot, cons
   }
   if (at < end) {
     const std::lock_guard lock(exchange_);
-    punch(at, end);
+    arena_.punch(at, end);
   }
   return at;
 }
@@ -199,7 +198,8 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
   if (!fill_arena(spare_.copy(), start, end) || !spare_.keep(start, size)) return start;
   uint64_t at = start;
   while (at < end && still.begin_exchange(spare_.phase())) {
-    const uint64_t step = spare_.exchange(at, std::min(end - at, Spare::kStep), prot, arena_, at);
+    const uint64_t step =
+        spare_.exchange(at, std::min(end - at, Spare::kStep), prot, arena_.file(), at);
     const bool in_time = still.end_exchange();
     if (step == 0) break;
     if (in_time) {
@@ -221,22 +221,10 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
 // The child has one thread. On failure it does not have the memory, so that it cannot change its
 // parent's.
 void MemoryTable::revert_in_child(const Mapped& one) {
-  const size_t size = one.end - one.start;
-  auto* const memory = reinterpret_cast<void*>(one.start);
-  void* const copy =
-      raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   const SignalsBlocked no_signals;
-  bool copied = copy != MAP_FAILED;
-  for (size_t done = 0; copied && done < size;) {
-    const long count = raw::call(SYS_pread64, arena_.get(), static_cast<uint8_t*>(copy) + done,
-                                 size - done, one.offset + done);
-    copied = count > 0;
-    done += copied ? static_cast<size_t>(count) : 0;
-  }
-  copied = copied &&
-           (one.prot == (PROT_READ | PROT_WRITE) || raw::mprotect(copy, size, one.prot) == 0) &&
-           raw::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED;
-  if (!copied) raw::munmap(memory, size);
+  const uint64_t size = one.end - one.start;
+  void* const copy = arena_.copy_of(one, size);
+  if (copy == nullptr || !replace(one, copy)) raw::munmap(reinterpret_cast<void*>(one.start), size);
 }
 
 }  // namespace vrdma::client

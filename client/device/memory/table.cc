@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "client/device/memory/maps.h"
 #include "client/device/memory/pins.h"
 #include "client/device/memory/raw_memory.h"
 
@@ -48,19 +46,8 @@ MemoryTable& MemoryTable::instance() {
 void MemoryTable::provide(base::Fd arena, base::Fd device) {
   const std::lock_guard lock(mutex_);
   if (arena_.valid()) return;
-  struct stat status {};
-  ::fstat(arena.get(), &status);
-  arena_inode_ = status.st_ino;
-  arena_ = std::move(arena);
+  arena_ = Arena(std::move(arena));
   device_ = std::move(device);
-}
-
-bool MemoryTable::is_arena(const Mapped& one) const {
-  return one.shared && one.inode == arena_inode_;
-}
-
-bool MemoryTable::is_home(const Mapped& one) const {
-  return is_arena(one) && one.offset == one.start;
 }
 
 int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const Asker& asker,
@@ -80,8 +67,8 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
     if (one.start != covered || (one.prot & PROT_READ) == 0) return EFAULT;
     if (writable && (one.prot & PROT_WRITE) == 0) return EFAULT;
     covered = one.end;
-    suitable = suitable && (is_home(one) || (one.anonymous && !one.holds(here)));
-    ready = ready && is_home(one);
+    suitable = suitable && (arena_.is_home(one) || (one.anonymous && !one.holds(here)));
+    ready = ready && arena_.is_home(one);
   }
   if (covered < end) return EFAULT;
   if (!suitable) {
@@ -111,7 +98,7 @@ ipc::Reached MemoryTable::obstacle() {
   if (is_asked_to_reach()) return ipc::Reached::kAsked;
   if (may_have_pinned_pages({watch_.descriptor(), userfaultfd_.get()}))
     return ipc::Reached::kPinned;
-  if (!watch_.start(arena_, arena_inode_, device_)) return ipc::Reached::kUnseen;
+  if (!watch_.start(device_)) return ipc::Reached::kUnseen;
   return has_room_for_mappings() ? ipc::Reached::kNot : ipc::Reached::kOther;
 }
 
@@ -123,16 +110,10 @@ bool MemoryTable::has_room_for_mappings() {
   } count{this};
   const SeeMapped add = [](const Mapped& one, void* with) {
     auto& all = *static_cast<Count*>(with);
-    if (all.table->is_arena(one)) ++all.arena;
+    if (all.table->arena_.is_in(one)) ++all.arena;
   };
   too_many_mappings_ = !visit_shared_files(add, &count) || count.arena > kMostMappings;
   return !too_many_mappings_;
-}
-
-void MemoryTable::punch(uint64_t start, uint64_t end) {
-  if (start < end)
-    ::fallocate(arena_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
-                static_cast<off_t>(end - start));
 }
 
 void MemoryTable::advise_arena(int advice) {
@@ -142,7 +123,7 @@ void MemoryTable::advise_arena(int advice) {
   } given{this, advice};
   const SeeMapped advise = [](const Mapped& one, void* with) {
     const auto& all = *static_cast<Advice*>(with);
-    if (all.table->is_arena(one) && is_memory_of_program(one))
+    if (all.table->arena_.is_in(one) && is_memory_of_program(one))
       (void)raw::madvise(reinterpret_cast<void*>(one.start), one.end - one.start, all.advice);
   };
   (void)visit_shared_files(advise, &given);
@@ -174,12 +155,11 @@ void MemoryTable::after_fork_in_parent() {
 void MemoryTable::after_fork_in_child() {
   const SeeMapped revert_one = [](const Mapped& one, void* with) {
     auto* const table = static_cast<MemoryTable*>(with);
-    if (table->is_arena(one)) table->revert_in_child(one);
+    if (table->arena_.is_in(one)) table->revert_in_child(one);
   };
   if (conversions_ != 0) (void)visit_shared_files(revert_one, this);
   conversions_ = 0;
-  arena_.reset();  // the parent's; the child's sessions bring another one
-  arena_inode_ = 0;
+  arena_ = {};  // the parent's; the child's sessions bring another one
   watch_.forget();
   // The parent's watcher may have it.
   new (&exchange_) std::mutex;

@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "client/device/memory/arena.h"
 #include "client/device/memory/standstill.h"
 #include "client/device/memory/watch.h"
 #include "core/base/fd.h"
@@ -37,7 +38,6 @@
 
 namespace vrdma::client {
 
-struct Mapped;
 class Session;
 
 // The session whose daemon holds this process's other threads, and its words.
@@ -51,7 +51,7 @@ class MemoryTable {
   static MemoryTable& instance();
 
   // The arena of the first session, or -1; later sessions present it to the daemon.
-  [[nodiscard]] int arena() const { return arena_.get(); }
+  [[nodiscard]] int arena() const { return arena_.file().get(); }
   // `device` is an open /dev/userfaultfd, or invalid.
   void provide(base::Fd arena, base::Fd device);
 
@@ -67,9 +67,6 @@ class MemoryTable {
 
  private:
   MemoryTable() = default;
-  [[nodiscard]] bool is_arena(const Mapped& one) const;
-  // True if it maps the arena at offset = address.
-  [[nodiscard]] bool is_home(const Mapped& one) const;
   // Whether memory may be converted now; if not, why.
   [[nodiscard]] ipc::Reached obstacle();
   [[nodiscard]] bool has_room_for_mappings();
@@ -84,15 +81,13 @@ class MemoryTable {
                          ipc::Reached* why);
   uint64_t turn(Standstill& still, uint64_t start, uint64_t end, int prot);
   void revert_in_child(const Mapped& one);
-  void punch(uint64_t start, uint64_t end);
   [[nodiscard]] int open_userfaultfd();
 
   std::mutex mutex_;
-  // A leaf: whoever has it waits for nobody, since threads in any state may wait for the watcher.
+  // Its holder waits for no other thread: any thread may wait for the watcher, which locks it.
   std::mutex exchange_;
-  Watch watch_{exchange_};
-  base::Fd arena_;
-  uint64_t arena_inode_ = 0;
+  Arena arena_;
+  Watch watch_{arena_, exchange_};
   base::Fd device_;
   base::Fd userfaultfd_;  // protects pages while they are exchanged; not the watcher's
   uint32_t conversions_ = 0;

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <ctime>
 
-#include "client/device/memory/maps.h"
 #include "client/device/memory/raw_memory.h"
 
 namespace vrdma::client {
@@ -82,7 +81,7 @@ void keep_descriptors(const int (&kept)[2]) {
 
 }  // namespace
 
-bool Watch::start(const base::Fd& arena, uint64_t inode, const base::Fd& device) {
+bool Watch::start(const base::Fd& device) {
   if (tried_) return events_.valid() && is_trusted();
   tried_ = true;
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY;
@@ -95,8 +94,6 @@ bool Watch::start(const base::Fd& arena, uint64_t inode, const base::Fd& device)
   api.features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP |
                  UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
   if (::ioctl(events.get(), UFFDIO_API, &api) != 0) return false;
-  arena_ = arena.get();
-  inode_ = inode;
   const int self = number_in_proc();
   has_clocks_ = self == static_cast<int>(::syscall(SYS_gettid));
   if (self == 0 || (!has_clocks_ && ::access("/proc/thread-self/schedstat", R_OK) != 0))
@@ -155,7 +152,7 @@ bool Watch::test() {
   if (page == MAP_FAILED) return false;
   const auto start = reinterpret_cast<uint64_t>(page);
   bool passed = false;
-  if (raw::mmap(page, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena_,
+  if (raw::mmap(page, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena_.file().get(),
                 static_cast<off_t>(start)) != MAP_FAILED) {
     auto* const byte = static_cast<volatile uint8_t*>(page);
     *byte = 1;
@@ -170,7 +167,8 @@ void Watch::run() {
   (void)::prctl(PR_SET_NAME, "vrdma-memory");
   thread_ = number_in_proc();
   const int events = events_of_thread_;
-  keep_descriptors({std::min(arena_, events), std::max(arena_, events)});
+  const int arena = arena_.file().get();
+  keep_descriptors({std::min(arena, events), std::max(arena, events)});
   for (;;) {
     pollfd ready{events, POLLIN, 0};
     if (::poll(&ready, 1, -1) < 0 && errno != EINTR) break;
@@ -316,12 +314,11 @@ void Watch::correct_remap(const Caller& caller) {
   const SeeMapped correct_one = [](const Mapped& one, void* with) {
     auto& all = *static_cast<Moved*>(with);
     Watch& watch = *all.watch;
-    if (!one.shared || one.inode != watch.inode_ || one.offset == one.start) return;
+    if (!watch.arena_.is_in(one) || watch.arena_.is_home(one)) return;
     if (one.offset < all.start || one.offset >= std::max(all.end, all.start + 1)) return;
     if (!is_memory_of_program(one)) return;
     const uint64_t genuine = std::min(all.end - one.offset, one.end - one.start);
-    all.corrected =
-        watch.make_private(one.start, one.end, one.offset, one.prot, genuine) && all.corrected;
+    all.corrected = watch.make_private(one, genuine) && all.corrected;
   };
   if (!visit_shared_files(correct_one, &moved) || !moved.corrected) return;
   const bool stays = (caller.args[3] & MREMAP_DONTUNMAP) != 0;
@@ -330,48 +327,33 @@ void Watch::correct_remap(const Caller& caller) {
     clear(caller.args[4], page_up(caller.args[4] + caller.args[2]), false);
 }
 
-// [start, end) maps the arena at another offset. Its first bytes, `genuine` in number, are kept.
-bool Watch::make_private(uint64_t start, uint64_t end, uint64_t offset, int prot,
-                         uint64_t genuine) {
-  const uint64_t size = end - start;
-  void* const copy =
-      raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (copy == MAP_FAILED) return false;
-  uint64_t done = 0;
-  while (done < genuine) {
-    const long count = raw::call(SYS_pread64, arena_, static_cast<uint8_t*>(copy) + done,
-                                 genuine - done, offset + done);
-    if (count <= 0) break;
-    done += static_cast<uint64_t>(count);
-  }
-  const uffdio_range range{start, size};
-  if (done < genuine ||
-      (prot != (PROT_READ | PROT_WRITE) && raw::mprotect(copy, size, prot) != 0) ||
-      ::ioctl(events_of_thread_, UFFDIO_UNREGISTER, &range) != 0 ||
-      raw::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED,
-                  reinterpret_cast<void*>(start)) == MAP_FAILED) {
-    raw::munmap(copy, size);
-    return false;
-  }
-  return true;
+// The first bytes of what was moved are kept, `genuine` in number.
+bool Watch::make_private(const Mapped& moved, uint64_t genuine) {
+  void* const copy = arena_.copy_of(moved, genuine);
+  if (copy == nullptr) return false;
+  // Else the watcher's own call would wait for the watcher.
+  const uffdio_range range{moved.start, moved.end - moved.start};
+  if (::ioctl(events_of_thread_, UFFDIO_UNREGISTER, &range) == 0) return replace(moved, copy);
+  raw::munmap(copy, range.len);
+  return false;
 }
 
 void Watch::clear(uint64_t start, uint64_t end, bool mapped_too) {
   constexpr uint64_t kLast = INT64_MAX;
   uint64_t at = page_down(start);
   while (at < std::min(end, kLast)) {
-    const off_t data = ::lseek(arena_, static_cast<off_t>(at), SEEK_DATA);
+    const off_t data = ::lseek(arena_.file().get(), static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 || static_cast<uint64_t>(data) >= end) return;
-    const off_t hole = ::lseek(arena_, data, SEEK_HOLE);
+    const off_t hole = ::lseek(arena_.file().get(), data, SEEK_HOLE);
     at = hole < 0 ? end : std::min(end, static_cast<uint64_t>(hole));
     clear_data(static_cast<uint64_t>(data), at, mapped_too);
   }
 }
 
 void Watch::clear_data(uint64_t start, uint64_t end, bool mapped_too) {
-  if (mapped_too) return punch(start, end);
+  if (mapped_too) return arena_.punch(start, end);
   struct Left {
-    Watch* watch;
+    const Arena* arena;
     uint64_t at;
     bool blocked = false;
   };
@@ -384,7 +366,7 @@ void Watch::clear_data(uint64_t start, uint64_t end, bool mapped_too) {
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
                   0) == MAP_FAILED)
       return false;
-    left.watch->punch(left.at, gap_end);
+    left.arena->punch(left.at, gap_end);
     raw::munmap(gap, size);
     return true;
   };
@@ -392,7 +374,7 @@ void Watch::clear_data(uint64_t start, uint64_t end, bool mapped_too) {
     struct Visit {
       Left left;
       decltype(free_gap)* free;
-    } visit{{this, start}, &free_gap};
+    } visit{{&arena_, start}, &free_gap};
     const SeeMapped see = [](const Mapped& one, void* with) {
       auto& [left, free] = *static_cast<Visit*>(with);
       if (left.blocked) return;
@@ -400,20 +382,12 @@ void Watch::clear_data(uint64_t start, uint64_t end, bool mapped_too) {
         left.blocked = true;
         return;
       }
-      Watch& watch = *left.watch;
-      const bool home = one.shared && one.inode == watch.inode_ && one.offset == one.start;
-      if (!home) watch.punch(std::max(left.at, one.start), one.end);
+      if (!left.arena->is_home(one)) left.arena->punch(std::max(left.at, one.start), one.end);
       left.at = one.end;
     };
     if (!visit_mappings(start, end, see, &visit)) return;
     if (!visit.left.blocked && free_gap(visit.left, end)) return;
   }
-}
-
-void Watch::punch(uint64_t start, uint64_t end) {
-  if (start < end)
-    (void)::fallocate(arena_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
-                      static_cast<off_t>(end - start));
 }
 
 }  // namespace vrdma::client

@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "client/device/memory/arena.h"
 #include "core/base/fd.h"
 
 namespace vrdma::client {
@@ -42,12 +43,11 @@ namespace vrdma::client {
 // mutex.
 class Watch {
  public:
-  explicit Watch(std::mutex& exchange) : exchange_(exchange) {}
+  Watch(const Arena& arena, std::mutex& exchange) : arena_(arena), exchange_(exchange) {}
 
-  // Starts the watcher, once, for mappings of `arena` (its `inode`). `device`: /dev/userfaultfd for
-  // where the system call is forbidden, or invalid. False: calls cannot be seen; memory cannot be
-  // in place.
-  [[nodiscard]] bool start(const base::Fd& arena, uint64_t inode, const base::Fd& device);
+  // Starts the watcher, once, when there is an arena. `device`: /dev/userfaultfd for where the
+  // system call is forbidden, or invalid. False: calls cannot be seen; memory cannot be in place.
+  [[nodiscard]] bool start(const base::Fd& device);
   // False once a call was not recognized.
   [[nodiscard]] bool is_trusted() const { return !blind_.load(std::memory_order_relaxed); }
   // Watches [start, end), which maps the arena, from now on. False: no memory.
@@ -73,20 +73,18 @@ class Watch {
   void correct_remap(const Caller& caller);
   void correct_advice(uint64_t start, uint64_t end, int advice);
   void correct_advice_list(const Caller& caller);
-  [[nodiscard]] bool make_private(uint64_t start, uint64_t end, uint64_t offset, int prot,
-                                  uint64_t genuine);
+  [[nodiscard]] bool make_private(const Mapped& moved, uint64_t genuine);
   // Frees the arena's pages of [start, end) that are not mapped there; `mapped_too`: all.
   void clear(uint64_t start, uint64_t end, bool mapped_too);
   void clear_data(uint64_t start, uint64_t end, bool mapped_too);
-  void punch(uint64_t start, uint64_t end);
   [[nodiscard]] bool test();
 
+  const Arena& arena_;
   std::mutex& exchange_;  // held while pages of the arena or their mappings are exchanged
   base::Fd events_;
-  int arena_ = -1;
-  uint64_t inode_ = 0;
   bool has_clocks_ = false;  // of threads by their numbers in /proc
   // Of the watcher: its number in /proc, and its own descriptor, which has the number of events_.
+  // That of the arena has its number too.
   int thread_ = 0;
   int events_of_thread_ = -1;
   bool settle_ = false;  // callers may be awake that were woken by an event of another
