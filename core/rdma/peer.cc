@@ -277,7 +277,10 @@ bool is_alive(const Fd& pidfd) {
   return ::poll(&state, 1, 0) == 0;
 }
 
-bool exists(pid_t pid) { return pidfd_of(pid).valid() || errno != ESRCH; }
+bool exists(pid_t pid) {
+  const Fd pidfd = pidfd_of(pid);
+  return pidfd.valid() ? is_alive(pidfd) : errno != ESRCH;
+}
 
 Result<uint64_t> start_time_of(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid);

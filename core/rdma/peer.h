@@ -109,7 +109,8 @@ struct FoundPeer {
 
 // Whether the process of a pidfd has not ended.
 [[nodiscard]] bool is_alive(const base::Fd& pidfd);
-// Whether there is a process of that number, perhaps another one by now: the start time tells.
+// Whether there is a process of that number that has not ended, perhaps another one by now: the
+// start time tells.
 [[nodiscard]] bool exists(pid_t pid);
 // ESRCH: there is no such process. EMFILE, ENFILE: there are too many open files to tell.
 [[nodiscard]] base::Result<uint64_t> start_time_of(pid_t pid);
