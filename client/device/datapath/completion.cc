@@ -91,8 +91,11 @@ uint32_t waiting(Cq& cq) {
   const std::lock_guard lock(cq.mutex);
   uint32_t count = 0;
   for (const Qp* qp : cq.queue_pairs) {
-    if (qp->send_cq() == &cq)
-      count += qp->block->sq_head.load(std::memory_order_relaxed) - qp->polled.load();
+    if (qp->send_cq() == &cq) {
+      // Another thread posts meanwhile: it completes a request before it moves sq_head.
+      const uint32_t outstanding = qp->block->sq_head.load() - qp->polled.load();
+      if (outstanding <= qp->sq_depth) count += outstanding;
+    }
     if (qp->recv_cq() == &cq) count += qp->inbox.waiting() + qp->from_peer.waiting();
   }
   for (const Srq* srq : cq.shared) count += srq->inbox.waiting();
