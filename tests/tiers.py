@@ -95,6 +95,7 @@ ROWS = [
     # What operators and tenants were promised.
     (r"integration\.(quota|isolation)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
+    (r"integration\.ends\.", "gate", ""),
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),
     (r"integration\.(fabric_reach|bad_input|doctor|observe|c_api|oci_hook)$", "gate", ""),
     (r"integration\.environment", "dev=all", "an environment variable that the libraries misread"),

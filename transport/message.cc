@@ -51,7 +51,7 @@ Progress MessageSender::collect(rdma::WorkRequest& request) {
   if (length > max_length()) return done(WcStatus::kLocalLengthError);
   message_ = rdma::make_buffer(qp_.context->device->buffers, headroom_ + length, *this);
   if (message_ == nullptr) return {Progress::Kind::kPending};
-  ready_ = move(pieces, *qp_.context->process, false, message_, headroom_, nullptr,
+  ready_ = move(pieces, *qp_.context->process, nullptr, message_, headroom_, nullptr,
                 [this, alive = std::weak_ptr(alive_)](bool ok) {
                   if (alive.expired()) return;
                   reading_ = false;

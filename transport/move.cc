@@ -20,16 +20,23 @@ std::vector<rdma::Reach::Part> move_in_place(const rdma::PieceList& pieces,
   return left;
 }
 
-bool move(const rdma::PieceList& pieces, rdma::Process& worker, bool write,
+std::function<void(bool ok)> while_arriving(rdma::Qp& qp, std::function<void(bool ok)> done) {
+  return [arrival = qp.arrival(), done = std::move(done)](bool ok) { done(ok); };
+}
+
+bool move(const rdma::PieceList& pieces, rdma::Process& worker, rdma::Qp* written,
           const rdma::Buffer& buffer, uint64_t offset, std::shared_ptr<base::CpuMeter> payer,
-          std::function<void(bool ok)> done) {
+          std::function<void(bool ok)> done, std::function<void(ipc::Mark)> mark) {
   rdma::Reach::Job job;
-  job.parts = move_in_place(pieces, worker, write, buffer->data(), offset);
+  job.write = written != nullptr;
+  if (mark) mark(ipc::Mark::kBegun);
+  job.parts = move_in_place(pieces, worker, job.write, buffer->data(), offset);
+  if (mark) mark(job.parts.empty() ? ipc::Mark::kDone : ipc::Mark::kNone);
   if (job.parts.empty()) return true;
-  job.write = write;
+  job.mark = std::move(mark);
   job.buffer = buffer;
   job.payer = std::move(payer);
-  job.done = std::move(done);
+  job.done = job.write ? while_arriving(*written, std::move(done)) : std::move(done);
   worker.reach()->submit(std::move(job));
   return false;
 }

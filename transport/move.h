@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/rdma/buffers.h"
+#include "core/rdma/device.h"
 #include "core/rdma/process.h"
 #include "transport/hole_guard.h"
 
@@ -21,8 +22,15 @@ namespace vrdma::transport {
 
 // Moves all of `pieces`. True: that was done at once. Else `done` tells, on the loop, whether every
 // byte was there and allowed. `payer` pays for what the reach does; nullptr: whose memory it is.
-[[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& worker, bool write,
+// `written`: the bytes go from the buffer to memory, by way of this queue pair; nullptr: they go
+// the other way. `mark`: see Reach::Job::mark; it may be empty.
+[[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& worker, rdma::Qp* written,
                         const rdma::Buffer& buffer, uint64_t offset,
-                        std::shared_ptr<base::CpuMeter> payer, std::function<void(bool ok)> done);
+                        std::shared_ptr<base::CpuMeter> payer, std::function<void(bool ok)> done,
+                        std::function<void(ipc::Mark)> mark = {});
+
+// `done`, which lasts as long as bytes may arrive by way of `qp`.
+[[nodiscard]] std::function<void(bool ok)> while_arriving(rdma::Qp& qp,
+                                                          std::function<void(bool ok)> done);
 
 }  // namespace vrdma::transport

@@ -62,7 +62,8 @@ Outcome Receiver::prepare(rdma::Qp& qp, const rdma::WorkRequest& request, rdma::
 
 bool Receiver::change(const rdma::WorkRequest& request, const rdma::Piece& operand,
                       const rdma::Buffer& buffer, std::shared_ptr<base::CpuMeter> payer,
-                      std::function<void(bool ok)> done, bool* ok) const {
+                      std::function<void(bool ok)> done, bool* ok,
+                      std::function<void(ipc::Mark)> mark) const {
   if (!operand.reached) {
     uint64_t old = 0;
     bool changed = false;
@@ -75,8 +76,9 @@ bool Receiver::change(const rdma::WorkRequest& request, const rdma::Piece& opera
   job.parts.push_back(rdma::part_of(operand, 0, *home_->process));
   job.buffer = buffer;
   job.payer = std::move(payer);
+  job.mark = std::move(mark);
   job.change = [request](uint64_t old) { return rdma::changed(request, old); };
-  job.done = std::move(done);
+  job.done = while_arriving(*qp_, std::move(done));
   home_->process->reach()->submit(std::move(job));
   return false;
 }
@@ -169,10 +171,11 @@ bool receive_message(rdma::Qp& target, const rdma::Buffer& message, ipc::RecvEnt
   // In hand until its memory is written. A process's jobs run in order, so those behind it wait
   // there too, also with nothing to write.
   ++target.receiving;
-  job.done = [context = target.context, handle = target.handle, alive = std::weak_ptr(target.alive),
-              receive, entry,
-              weak_srq = target.srq != nullptr ? target.srq->weak()
-                                               : std::weak_ptr<rdma::Srq>()](bool ok) mutable {
+  const auto written = [context = target.context, handle = target.handle,
+                        alive = std::weak_ptr(target.alive), receive, entry,
+                        weak_srq = target.srq != nullptr
+                                       ? target.srq->weak()
+                                       : std::weak_ptr<rdma::Srq>()](bool ok) mutable {
     rdma::Qp* qp = alive.expired() ? nullptr : context->qps.find(handle);
     const auto srq = weak_srq.lock();
     const auto give_back = [&] {
@@ -187,6 +190,7 @@ bool receive_message(rdma::Qp& target, const rdma::Buffer& message, ipc::RecvEnt
     qp->deliver(entry);
     if (srq != nullptr) srq->completed(receive.slot);
   };
+  job.done = while_arriving(target, written);
   process.reach()->submit(std::move(job));
   return true;
 }

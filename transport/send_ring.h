@@ -80,6 +80,12 @@ class SendRing {
     qp_.block->mark_receive.store(receive, std::memory_order_relaxed);
     qp_.block->mark.store(ipc::mark_word(mark, tail_), std::memory_order_release);
   }
+  // The same from another thread, about the oldest request in hand as it is now.
+  [[nodiscard]] std::function<void(ipc::Mark)> marker() const {
+    return [arena = qp_.context->arena, block = qp_.block, tail = tail_](ipc::Mark mark) {
+      block->mark.store(ipc::mark_word(mark, tail), std::memory_order_release);
+    };
+  }
   // How far a dead worker had come with the oldest request in hand, and the entry that it marked.
   // kNone: nobody can have noticed anything, and it is simply begun again.
   struct Interrupted {

@@ -18,6 +18,7 @@
 #include "client/device/device_names.h"
 #include "client/device/memory/table.h"
 #include "client/device/objects.h"
+#include "client/device/open_contexts.h"
 #include "client/verbs/device_list.h"
 #include "client/verbs/shortcuts.h"
 #include "client/verbs/virtual.h"
@@ -28,16 +29,6 @@ namespace vrdma::client {
 namespace {
 
 constexpr uint16_t kDefaultPkey = 0xffff;
-
-// The open contexts, for the goodbye at a normal exit.
-struct OpenContexts {
-  std::mutex mutex;
-  std::set<Context*> contexts;
-  static OpenContexts& instance() {
-    static auto* all = new OpenContexts;
-    return *all;
-  }
-};
 
 int prove_identity(Context* context, ipc::Reply* reply, std::vector<base::Fd>* fds) {
   std::atomic<uint64_t> challenge = 0;  // read by the daemon
@@ -101,6 +92,11 @@ int probe(const std::string& path, ipc::CmDeviceName* device) {
 }
 
 }  // namespace
+
+OpenContexts& OpenContexts::instance() {
+  static auto* all = new OpenContexts;  // never destroyed: for the goodbye at a normal exit
+  return *all;
+}
 
 void scan_devices(std::vector<FoundDevice>* found) {
   const std::string directory = socket_directory();
@@ -183,7 +179,11 @@ int close_device(ibv_context* ibv) {
     const std::lock_guard lock(OpenContexts::instance().mutex);
     if (OpenContexts::instance().contexts.erase(context) == 0) return EINVAL;
   }
-  context->session.goodbye(context->daemon_epoch());
+  // The session is that of the process that opened it, and not of a child that fork(2) made.
+  if (context->owner == ::getpid()) {
+    context->session.goodbye(context->daemon_epoch());
+    wait_for_initiators(*context);
+  }
   context->close_descriptors();
   if (context->users.fetch_sub(1) == 1) delete context;
   return 0;

@@ -46,7 +46,11 @@ constexpr clockid_t kCompletionClock = CLOCK_MONOTONIC_RAW;
 
 // Another process's session with which this one has direct links.
 struct Peer {
+  uint32_t id = 0;      // ipc::ModifyQpReply::peer
   base::Mapping arena;  // read-only
+  [[nodiscard]] uint32_t key_changes() const {
+    return arena.at<ipc::ArenaHeader>(0)->key_changes.load(std::memory_order_acquire);
+  }
   base::Mapping bells;
   std::unique_ptr<rdma::AddressSpace> memory;
 };
@@ -123,6 +127,7 @@ struct Mr {
   uint64_t iova = 0;
   unsigned int access = 0;
   bool fixed = false;  // ibv_rereg_mr fails: null or imported
+  ReachedMemory reached;
   static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 };
 
@@ -177,6 +182,7 @@ struct Cq {
   uint64_t sweep_until = 0;
   static constexpr size_t kMostActive = 4;
   std::vector<Qp*> active;  // of many: those with recent completions; capacity reserved
+  bool keys_ended = false;  // by requests that this poll has found complete
   uint64_t clock = 0;       // when a poll that found nothing last read it
   unsigned skips = 0;       // polls that need not read it
   std::atomic<uint32_t> events_given = 0;
@@ -265,8 +271,7 @@ struct Direct {
   uint32_t outbox_depth = 0;
   ipc::CqBell* bell = nullptr;  // of the peer's receive CQ
   uint32_t bell_slot = 0;
-  base::Fd wake;                         // the peer's channel, if it has one
-  std::atomic<uint32_t> stuck_mark = 0;  // the mark of a peer for which a wait timed out
+  base::Fd wake;  // the peer's channel, if it has one
 };
 
 // Requests between ibv_wr_start and ibv_wr_complete (extended_qp.cc).
@@ -439,10 +444,14 @@ inline Within::~Within() {
   if (context_ != nullptr && context_->users.fetch_sub(1) == 1) delete context_;
 }
 
-// Waits until no peer executes on a link that ends in this context, so that a key or link that was
-// removed before is no longer in use. At most 100 ms, because a peer may be stopped.
-void wait_for_initiators(Context& context);
+// ends.cc: a link, or the keys of the memory [addr, addr + length), ended before the call. After it
+// no peer stores there any more by a direct link. Waits for what a peer executes; if that takes too
+// long, because the peer was stopped, takes the pages away from it. With neither Context::mutex nor
+// Qp::poll_mutex held.
 void wait_for_initiator(Qp& qp);
+void wait_for_initiators(Context& context, uint64_t addr = 0, uint64_t length = UINT64_MAX);
+// Tries it once: for a poll, which can try again. False: a peer may still store.
+[[nodiscard]] bool try_to_outlast_initiator(Qp& qp);
 
 // Execution by this process (direct.cc). Called with send_mutex held.
 bool take_token(Qp& qp);  // true: this process executes

@@ -1,7 +1,5 @@
 // Protection domains, parent and thread domains, address handles.
 #include <cerrno>
-#include <chrono>
-#include <thread>
 
 #include "client/device/objects.h"
 #include "client/verbs/newer_abi.h"
@@ -95,29 +93,6 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
   pd->within = Use(&Pd::of(attr->pd)->users);
   if (attr->td != nullptr) pd->thread = Use(&Td::of(attr->td)->users);
   return &pd->ibv;
-}
-
-void wait_for_initiator(Qp& qp) {
-  Direct* direct = qp.direct.get();
-  if (direct == nullptr) return;
-  const ipc::Word& busy = direct->block->busy;
-  const uint32_t mark = busy.load(std::memory_order_acquire);
-  if ((mark & 1) == 0 || mark == direct->stuck_mark.load(std::memory_order_relaxed)) return;
-  // Waits only once for a peer that stopped or died in the middle: its late stores go to pages that
-  // are no longer read, or that are registered for it.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-  while (busy.load(std::memory_order_acquire) == mark) {
-    if (std::chrono::steady_clock::now() >= deadline) {
-      direct->stuck_mark.store(mark, std::memory_order_relaxed);
-      return;
-    }
-    std::this_thread::yield();
-  }
-}
-
-void wait_for_initiators(Context& context) {
-  const std::lock_guard lock(context.mutex);
-  for (const auto& [handle, qp] : context.qps) wait_for_initiator(*qp);
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {

@@ -121,6 +121,7 @@ std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
       auto memory = rdma::AddressSpace::of_arena(std::move(fds[2]));
       if (!arena || !bells || !memory) return nullptr;
       peer = std::make_shared<Peer>();
+      peer->id = reply.peer;
       peer->arena = std::move(*arena);
       peer->bells = std::move(*bells);
       peer->memory = std::move(*memory);
@@ -361,6 +362,7 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   }
   if (resets) join_completion_queues(qp);
   if (error != 0) return error;
+  if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_ERR) wait_for_initiator(*qp);
   if (((attr_mask | rts_mask) & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
     const std::lock_guard lock(qp->send_mutex);
     qp->may_read = attr->max_rd_atomic > 0;

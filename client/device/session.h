@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 #include "client/dial/daemon_link.h"
@@ -36,6 +37,9 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   // A one-way request. It must be idempotent, because it is repeated to the next daemon unless a
   // later call was answered. 0 or EIO.
   int tell(ipc::Request& request);
+
+  // While it is held, only the calling thread makes requests.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> alone() { return std::unique_lock(mutex_); }
 
   // True if the other end is closed; asks the kernel.
   [[nodiscard]] bool hung_up() const;

@@ -177,7 +177,7 @@ class DaemonLink {
     return sequence_;
   }
 
-  std::mutex mutex_;  // one request at a time
+  std::recursive_mutex mutex_;  // one request at a time
   base::Fd socket_;
   uint32_t sequence_ = 0;      // of the last request
   std::vector<Request> told_;  // one-way requests since the last reply

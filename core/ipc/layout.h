@@ -61,6 +61,8 @@ struct ArenaHeader {
   // Which daemon serves the session, 1 for the first; by compare-and-swap: a new daemon that takes
   // the session over makes it its own number, the program that waits no longer makes it 0.
   std::atomic<uint32_t> epoch;
+  // Written by the daemon after a key has ended or changed: counts them.
+  std::atomic<uint32_t> key_changes;
 };
 constexpr uint64_t kArenaMagic = 0x7664726d61717565;
 constexpr uint32_t kMaxQpSlots = 65536;  // queue pairs of a session
@@ -130,6 +132,9 @@ struct QpBlock {
   std::atomic<uint64_t> direct_bytes;     // that these moved; see core/rdma/traffic.h
   std::atomic<uint64_t> direct_reads;     // of these requests: READs and atomics
   std::atomic<uint64_t> direct_read_bytes;
+  // While `busy` is odd: where the owner may store in its peer's memory, so that a peer that cannot
+  // wait for it any longer knows which pages to take back.
+  std::atomic<uint64_t> aim, aim_length;
   alignas(64) Word rq_head;  // receives published (unused with an SRQ)
   // Written by both, by compare-and-swap where they could meet.
   alignas(64) Word token;
@@ -143,6 +148,7 @@ struct QpBlock {
   Word inbox_direct;           // 1: receives arrive in the peer's outbox, after those of the inbox
   Word blocked;                // 1: the worker waits for something; asking for the token is vain
   Word access;                 // verbs::Access that peers have through this queue pair
+  Word arriving;               // not 0: bytes may still arrive by way of it; nothing is flushed yet
   alignas(64) Word rq_waiter;  // 1: tell the daemon (doorbell) when a receive is posted
 };
 static_assert(sizeof(QpBlock) == size_t{6} * 64);

@@ -93,8 +93,9 @@ enum class Call : uint32_t {
   kResume,  // resumes a session that the daemon has taken over
   kProve,   // the challenge of kHello is stored at the address that kHello announced
   kHold,    // stops the caller's other threads while memory is put in place: see HoldWords
+  kReach,   // memory in place is reached from now on, whatever keys name it
 };
-constexpr auto kLastCall = Call::kHold;
+constexpr auto kLastCall = Call::kReach;
 
 // Why registered memory is reached and not in place. The program's statement is only counted.
 enum class Reached : uint32_t {
@@ -113,8 +114,9 @@ enum class Reached : uint32_t {
   kAsked,   // VRDMA_MEMORY=reached
   kUnseen,  // calls that change memory cannot be seen: userfaultfd(2) is forbidden
   kPinned,  // something else in the process may have pinned pages
+  kLate,    // a peer that has stopped may still store there
 };
-constexpr auto kLastReached = Reached::kPinned;
+constexpr auto kLastReached = Reached::kLate;
 
 // With it, if the process already has one: its memory arena.
 struct HelloRequest {
@@ -220,6 +222,18 @@ struct HoldRequest {
 struct HoldReply {
   uint32_t serial;
   uint32_t reached;  // Reached
+};
+
+// After the answer nobody but initiators on direct links, which may have looked before, accesses
+// the memory, until the same is said with `length` 0: the program exchanges its pages meanwhile. If
+// the process of `peer` (ModifyQpReply::peer) has died, nothing is done: it stores no more.
+struct ReachRequest {
+  uint64_t addr, length;
+  uint32_t peer;
+  uint32_t reserved;
+};
+struct ReachReply {
+  uint32_t peer_died;
 };
 
 // An MR of the session whose queue arena was sent with kImportDevice; without it, of this one.
@@ -385,6 +399,7 @@ struct Request {
     ReregMrRequest rereg_mr;
     AllocMwRequest alloc_mw;
     HoldRequest hold;
+    ReachRequest reach;
     ImportMrRequest import_mr;
     CreateCqRequest create_cq;
     ResizeCqRequest resize_cq;
@@ -421,6 +436,7 @@ struct Reply {
     HandleReply handle;
     RegMrReply reg_mr;
     HoldReply hold;
+    ReachReply reach;
     AllocMwReply alloc_mw;
     CreateChannelReply create_channel;
     CreateCqReply create_cq;

@@ -185,14 +185,28 @@ void Qp::settle_claim() {
     srq_of_peer->give_back(slot);
 }
 
+std::shared_ptr<void> Qp::arrival() {
+  block->arriving.store(++arriving, std::memory_order_relaxed);
+  return {nullptr, [this, still = std::weak_ptr(alive)](std::nullptr_t) {
+            if (still.expired()) return;
+            block->arriving.store(--arriving, std::memory_order_release);
+            if (arriving == 0 && is_in_error()) tell_flush();
+          }};
+}
+
+// There is something to be flushed in both queues.
+void Qp::tell_flush() {
+  if (send_cq != nullptr) send_cq->notify(qpn, true);
+  if (recv_cq != send_cq) recv_cq->notify(qpn, true);
+}
+
 void Qp::fail() {
   if (state() == QpState::kErr) return;
   set_state(QpState::kErr);
   context->device->fabric->cut(*this);
   if (sender) sender->link_changed();
   if (srq != nullptr) raise(verbs::Event::kQpLastWqeReached);
-  if (send_cq != nullptr) send_cq->notify(qpn, true);
-  if (recv_cq != send_cq) recv_cq->notify(qpn, true);
+  tell_flush();
 }
 
 void Qp::raise(verbs::Event event) {
@@ -204,7 +218,9 @@ Context::~Context() {
   qps.each([&](Qp& qp) { destroy_qp(qp); });
   targets.each([&](Target& target) { close_target(*this, target); });
   srqs.each([&](Srq& srq) { destroy_srq(srq); });
-  if (device != nullptr) device->remove(this);
+  if (device == nullptr) return;
+  if (device->fabric != nullptr) device->fabric->note_end(*this);
+  device->remove(this);
 }
 
 bool Context::trusts(const Context& other) const {
@@ -234,6 +250,7 @@ uint32_t Context::take_key(KeyRecord::Object object, uint32_t wanted) {
 void Context::set_key(uint32_t key, const Region* region) {
   key_record.set(key, region);
   write_key(keys(), key, region);
+  arena->at<ipc::ArenaHeader>(0)->key_changes.fetch_add(1, std::memory_order_release);
 }
 
 Context* Context::find_exporter() const {
@@ -312,11 +329,12 @@ void Context::reset_qp(Qp& qp) {
     qp.inbox_head = 0;
     if (qp.inbox != nullptr) ipc::clear(qp.inbox, qp.inbox_depth);
   }
-  qp.receiving = 0;
+  qp.receiving = qp.arriving = 0;
   qp.alive = std::make_shared<int>(0);
   qp.changed();
   qp.block->mark.store(0, std::memory_order_relaxed);
   qp.block->inbox_direct.store(0, std::memory_order_relaxed);
+  qp.block->arriving.store(0, std::memory_order_relaxed);
   qp.block->sq_head.store(0, std::memory_order_relaxed);
   qp.block->rq_head.store(0, std::memory_order_relaxed);
   qp.block->sq_tail.store(0, std::memory_order_relaxed);

@@ -274,6 +274,7 @@ struct Qp {
 
   verbs::Gid sgid{};       // our own, of the path; set at RTR
   uint32_t receiving = 0;  // datagrams on their way into memory that has to be reached
+  uint32_t arriving = 0;   // see arrival()
   Link link;
 
   std::unique_ptr<Sender> sender;  // none: connected, and never in RTR; or an XRC target
@@ -319,6 +320,9 @@ struct Qp {
   [[nodiscard]] bool can_send() const {
     return state() == verbs::QpState::kRts || state() == verbs::QpState::kSqd;
   }
+  [[nodiscard]] bool is_in_error() const {
+    return state() == verbs::QpState::kErr || state() == verbs::QpState::kSqe;
+  }
   [[nodiscard]] bool can_receive() const {
     return state() >= verbs::QpState::kRtr && state() <= verbs::QpState::kSqe;
   }
@@ -352,10 +356,16 @@ struct Qp {
   // Gives back the receive that the program claimed at the peer's SRQ and will not complete, for it
   // is dead or has forgotten the link.
   void settle_claim();
+  // Held by whatever writes to memory by way of this queue pair and outlasts a turn of the loop: a
+  // job of a reach. In an error state the program flushes nothing before the last one has gone.
+  [[nodiscard]] std::shared_ptr<void> arrival();
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
   void changed();  // see Context::on_qp_changed
+
+ private:
+  void tell_flush();
 };
 
 // One process's use of a device.
@@ -539,6 +549,11 @@ class Fabric {
   base::Result<void> detach(Qp& qp, const verbs::Gid& group);
   [[nodiscard]] const std::vector<Qp*>* members(const verbs::Gid& group) const;
 
+  // A context of the fabric ends.
+  void note_end(const Context& context);
+  // Whether the process of the context `id` has died. False: or it is not known any more.
+  [[nodiscard]] bool has_died(uint32_t id) const;
+
   FabricCounters& counters;
 
  private:
@@ -555,6 +570,9 @@ class Fabric {
   uint32_t next_link_ = ipc::kFirstLink;
   std::unordered_map<verbs::Gid, Device*> devices_;
   std::unordered_map<verbs::Gid, std::vector<Qp*>> groups_;
+  // Those that ended last: the context's id, and its process.
+  static constexpr size_t kMostEnded = 64;
+  std::deque<std::pair<uint32_t, base::Fd>> ended_;
 };
 
 }  // namespace vrdma::rdma

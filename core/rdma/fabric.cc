@@ -146,6 +146,22 @@ Context* Fabric::context(uint32_t id) const {
   return nullptr;
 }
 
+void Fabric::note_end(const Context& context) {
+  if (context.process == nullptr) return;
+  auto pidfd = context.process->duplicate_pidfd();
+  if (!pidfd) return;
+  ended_.emplace_back(context.id, std::move(*pidfd));
+  if (ended_.size() > kMostEnded) ended_.pop_front();
+}
+
+bool Fabric::has_died(uint32_t id) const {
+  const Context* const living = context(id);
+  const auto ended =
+      std::find_if(ended_.begin(), ended_.end(), [id](const auto& one) { return one.first == id; });
+  if (living != nullptr) return living->process->has_died();
+  return ended != ended_.end() && !is_alive(ended->second);
+}
+
 // What a peer delivered stays until it is polled, whatever has become of its queue pair.
 void Fabric::restore_pair(Qp& qp, uint64_t peer_outbox_at) {
   if (qp.link.maps_peer == 0) return;

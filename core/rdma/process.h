@@ -34,6 +34,8 @@ class Process {
   [[nodiscard]] bool may_share_with(const Process& other) const;
   // Readable once the process has died.
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }
+  [[nodiscard]] base::Result<base::Fd> duplicate_pidfd() const { return pidfd_.duplicate(); }
+  [[nodiscard]] bool has_died() const { return !is_alive(pidfd_); }
 
   void set_space(std::unique_ptr<AddressSpace> space) { space_ = std::move(space); }
   [[nodiscard]] AddressSpace* space() const { return space_.get(); }

@@ -28,6 +28,15 @@ bool transfer(int file, bool write, uint8_t* bytes, uint64_t addr, uint64_t leng
   return true;
 }
 
+bool store(int file, const Reach::Job& job, bool last, uint8_t* bytes, uint64_t addr,
+           uint64_t length) {
+  const bool marks = last && job.mark;
+  if (marks) job.mark(ipc::Mark::kBegun);
+  const bool ok = transfer(file, true, bytes, addr, length);
+  if (marks && ok) job.mark(ipc::Mark::kDone);
+  return ok;
+}
+
 // A thread that waits for the mutex waits for a page of the same process, as it would for its own.
 bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
   const Reach::Part& word = job.parts.front();
@@ -36,8 +45,8 @@ bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
   if (!transfer(file, false, reinterpret_cast<uint8_t*>(&old), word.addr, sizeof old)) return false;
   std::memcpy(job.buffer->data() + word.offset, &old, sizeof old);
   uint64_t fresh = job.change(old);
-  if (fresh == old) return true;
-  return transfer(file, true, reinterpret_cast<uint8_t*>(&fresh), word.addr, sizeof fresh);
+  if (fresh == old && !job.mark) return true;
+  return store(file, job, true, reinterpret_cast<uint8_t*>(&fresh), word.addr, sizeof fresh);
 }
 
 // Invalid once the memory's reach has gone.
@@ -56,12 +65,28 @@ bool perform(const Reach::Memory& memory, const Reach::Job& job, const Reach::Pa
   }
   const base::Fd file = open(memory, &MemoryFiles::memory, descriptors);
   if (job.change) return change(file.get(), memory, job);
-  return transfer(file.get(), job.write, job.buffer->data() + part.offset, part.addr, part.length);
+  uint8_t* const bytes = job.buffer->data() + part.offset;
+  return job.write
+             ? store(file.get(), job, &part == &job.parts.back(), bytes, part.addr, part.length)
+             : transfer(file.get(), false, bytes, part.addr, part.length);
 }
 
 bool touches(const Reach::Job& job, const Reach::Memory* memory) {
   return std::any_of(job.parts.begin(), job.parts.end(),
                      [&](const Reach::Part& part) { return part.memory.get() == memory; });
+}
+
+// Moves the jobs of `from` that touch `memory` to `to`.
+void take_touching(std::deque<Reach::Job>& from, const Reach::Memory* memory,
+                   std::vector<Reach::Job>* to) {
+  for (auto it = from.begin(); it != from.end();) {
+    if (!touches(*it, memory)) {
+      ++it;
+      continue;
+    }
+    to->push_back(std::move(*it));
+    it = from.erase(it);
+  }
 }
 
 }  // namespace
@@ -98,6 +123,13 @@ bool Reach::may_write() const {
 }
 
 void Reach::submit(Job job) {
+  if (pauses_ > 0)
+    waiting_.push_back(std::move(job));
+  else
+    enqueue(std::move(job));
+}
+
+void Reach::enqueue(Job job) {
   ++pending_;
   job.done = [this, then = std::move(job.done)](bool ok) {
     --pending_;
@@ -123,14 +155,33 @@ void Reach::submit(Job job) {
 }
 
 void Reach::barrier(std::function<void()> done) {
-  if (pending_ == 0) return done();
+  if (pending_ == 0 && waiting_.empty()) return done();
   Job job;
   job.done = [then = std::move(done)](bool) { then(); };
   submit(std::move(job));
 }
 
+std::shared_ptr<void> Reach::pause(std::function<void()> ready) {
+  ++pauses_;
+  if (pending_ == 0) {
+    ready();
+  } else {
+    Job last;
+    last.done = [then = std::move(ready)](bool) { then(); };
+    enqueue(std::move(last));
+  }
+  return {nullptr, [this, alive = std::weak_ptr(alive_)](std::nullptr_t) {
+            if (!alive.expired()) end_pause();
+          }};
+}
+
+void Reach::end_pause() {
+  if (--pauses_ > 0) return;
+  for (Job& job : std::exchange(waiting_, {})) enqueue(std::move(job));
+}
+
 void Reach::release(const Reach& owner, std::function<void()> done) {
-  if (pending_ == 0) return done();
+  if (pending_ == 0 && waiting_.empty()) return done();
   const uint64_t id = next_release_++;
   Release& release = releases_[id];
   release.owner = owner.shared_;
@@ -139,6 +190,7 @@ void Reach::release(const Reach& owner, std::function<void()> done) {
     auto node = releases_.extract(id);
     if (node.empty()) return;
     std::vector<Job> failed;
+    take_touching(waiting_, &node.mapped().owner->memory, &failed);
     revoke(*shared_, std::move(node.mapped()), &failed);
     for (Job& job : failed) job.done(false);
   });
@@ -155,14 +207,7 @@ void Reach::revoke(Shared& shared, Release release, std::vector<Job>* failed) {
   const Memory* memory = &release.owner->memory;
   {
     const std::lock_guard lock(shared.mutex);
-    for (auto it = shared.jobs.begin(); it != shared.jobs.end();) {
-      if (!touches(*it, memory)) {
-        ++it;
-        continue;
-      }
-      failed->push_back(std::move(*it));
-      it = shared.jobs.erase(it);
-    }
+    take_touching(shared.jobs, memory, failed);
     shared.revoked.push_back(memory);
     if (shared.touched == memory) {
       shared.waits.push_back({std::move(release.owner), std::move(release.done)});

@@ -18,6 +18,7 @@
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "core/ipc/layout.h"
 #include "core/rdma/peer.h"
 #include "core/rdma/reach_threads.h"
 
@@ -51,6 +52,9 @@ class Reach {
     // what this makes of it is written back. No other job's change falls in between. Runs on the
     // reach's thread.
     std::function<uint64_t(uint64_t old)> change;
+    // Called just before the last bytes are stored, with kBegun, and just after, with kDone; on the
+    // reach's thread.
+    std::function<void(ipc::Mark)> mark;
     std::function<void(bool ok)> done;  // ok: every byte was there and allowed
     // Who pays for it; nullptr: whose memory it is.
     std::shared_ptr<base::CpuMeter> payer = nullptr;
@@ -79,6 +83,9 @@ class Reach {
   // they hang elsewhere, fail when they come to that memory. So do those of a reach that is
   // destroyed: `done` is called then too, unless `owner` has gone.
   void release(const Reach& owner, std::function<void()> done);
+  // Calls `ready` when all jobs submitted so far have ended. Later ones wait until the ticket is
+  // destroyed; loop's thread.
+  [[nodiscard]] std::shared_ptr<void> pause(std::function<void()> ready);
 
  private:
   struct Shared {
@@ -106,6 +113,8 @@ class Reach {
     base::EventLoop::Timer patience;
   };
 
+  void enqueue(Job job);
+  void end_pause();
   static void take_turn(const std::shared_ptr<Shared>& shared,
                         const std::weak_ptr<ReachThreads>& threads, const std::weak_ptr<int>& alive,
                         ReachThreads::Here& here);
@@ -120,7 +129,9 @@ class Reach {
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
   std::map<uint64_t, Release> releases_;
   uint64_t next_release_ = 0;
-  size_t pending_ = 0;
+  size_t pending_ = 0;  // jobs that were begun, or can be
+  unsigned pauses_ = 0;
+  std::deque<Job> waiting_;  // for their end
 };
 
 }  // namespace vrdma::rdma

@@ -11,11 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/integration/rc.h"
+
 namespace memory_calls {
 
 constexpr size_t kPage = 4096, kPages = 48, kWindow = kPages * kPage;
-constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                        IBV_ACCESS_REMOTE_ATOMIC;
+using rc::kAccess;
 
 [[noreturn]] inline void die(const char* what) {
   std::fprintf(stderr, "FAILED: %s: %s\n", what, std::strerror(errno));
@@ -45,7 +46,8 @@ class Peer {
     }
     ibv_gid gid{};
     if (ibv_query_gid(context, 1, gid_index, &gid) != 0) die("ibv_query_gid");
-    for (int i = 0; i < 2; ++i) connect(qps_[i], qps_[1 - i]->qp_num, gid, gid_index);
+    for (int i = 0; i < 2; ++i)
+      if (const char* state = rc::connect(qps_[i], qps_[1 - i]->qp_num, gid, gid_index)) die(state);
   }
   [[nodiscard]] uint8_t* buffer() const { return buffer_; }
   // One request; `to`: in the window.
@@ -73,38 +75,6 @@ class Peer {
   }
 
  private:
-  static void connect(ibv_qp* qp, uint32_t peer, const ibv_gid& gid, int gid_index) {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qp_access_flags = kAccess;
-    if (ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
-      die("to INIT");
-    attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
-    attr.dest_qp_num = peer;
-    attr.max_dest_rd_atomic = 1;
-    attr.min_rnr_timer = 12;
-    attr.ah_attr.is_global = 1;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.grh.dgid = gid;
-    attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index);
-    attr.ah_attr.grh.hop_limit = 64;
-    if (ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
-      die("to RTR");
-    attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
-    attr.retry_cnt = attr.rnr_retry = 7;
-    attr.max_rd_atomic = 1;
-    if (ibv_modify_qp(qp, &attr,
-                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
-      die("to RTS");
-  }
-
   uint8_t* buffer_;
   ibv_cq* cq_;
   ibv_mr* mr_;

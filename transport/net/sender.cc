@@ -357,7 +357,7 @@ Access NetSender::gather(uint32_t number, uint64_t offset, uint32_t length, rdma
   rdma::Buffer buffer = rdma::make_buffer(qp_.context->device->buffers, length, *this);
   if (buffer == nullptr) return Access::kBusy;
   *bytes = buffer;
-  const bool moved = move(rdma::slice(plan.source, offset, length), *qp_.context->process, false,
+  const bool moved = move(rdma::slice(plan.source, offset, length), *qp_.context->process, nullptr,
                           buffer, 0, nullptr, when_done(sending_, [this, buffer](bool ok) {
                             requester_->gathered(ok ? buffer : nullptr);
                           }));
@@ -381,8 +381,10 @@ Access NetSender::scatter(uint32_t number, uint64_t offset, const uint8_t* bytes
   job.buffer = rdma::make_buffer(qp_.context->device->buffers, length);
   if (job.buffer == nullptr) return Access::kBusy;
   std::memcpy(job.buffer->data(), bytes, length);
-  job.done = when_done(
-      sending_, [this, number, offset](bool ok) { requester_->scattered(number, offset, ok); });
+  const auto scattered = [this, number, offset](bool ok) {
+    requester_->scattered(number, offset, ok);
+  };
+  job.done = while_arriving(qp_, when_done(sending_, scattered));
   process.reach()->submit(std::move(job));
   return Access::kPending;
 }

@@ -142,11 +142,12 @@ Verdict NetSender::place(const PeerRequest& message, uint64_t offset,
     to += part.size();
   }
   job.write = true;
-  job.done = when_done(receiving_, [this, request, plan, last](bool ok) {
+  const auto placed = [this, request, plan, last](bool ok) {
     const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
     if (!ok) return fail_pending(memory_outcome(plan), request, plan, tell);
     tell(placed_all(request, plan, last));
-  });
+  };
+  job.done = while_arriving(qp_, when_done(receiving_, placed));
   process.reach()->submit(std::move(job));
   return Verdict::kPending;
 }
@@ -358,7 +359,7 @@ Verdict NetSender::bring(const PeerRequest& read, uint64_t offset, uint32_t leng
   *bytes = buffer;
   const auto tell = [this, buffer](Verdict verdict) { responder_.brought(verdict, buffer); };
   const bool moved =
-      move(rdma::slice(plan.source, offset, length), *receiver_.home().process, false, buffer, 0,
+      move(rdma::slice(plan.source, offset, length), *receiver_.home().process, nullptr, buffer, 0,
            nullptr, when_done(receiving_, [this, request, plan, tell](bool ok) {
              if (!ok) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
              tell(Verdict::kDone);

@@ -30,7 +30,7 @@ void ConnectedSender::abandon() {
   if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
   // The answer to a job that is out goes nowhere.
   if (std::exchange(jobs_, 0) > 0) alive_ = std::make_shared<int>(0);
-  buffer_ = nullptr;
+  buffer_ = found_ = nullptr;
 }
 
 ConnectedSender::~ConnectedSender() {
@@ -58,7 +58,9 @@ void ConnectedSender::stop_waiting() {
 void ConnectedSender::link_changed() {
   stop_waiting();
   SerialSender::link_changed();
-  if (!qp_.can_send()) key_change_.forget();
+  if (qp_.can_send()) return;
+  key_change_.forget();
+  in_doubt_ = false;
 }
 
 void ConnectedSender::srq_gone(uint32_t srqn) {
@@ -80,9 +82,24 @@ std::optional<WcStatus> ConnectedSender::after_crash(rdma::WorkRequest& request,
     return {};
   }
   if (written(request)) return WcStatus::kSuccess;
-  // A moment of nanoseconds: it may have been done, or not.
+  if (is_reached_write(request)) {
+    in_doubt_ = true;
+    return {};
+  }
+  return give_up_in_doubt();
+}
+
+// It may have been done, or not: the worker died in the microsecond between.
+WcStatus ConnectedSender::give_up_in_doubt() {
+  in_doubt_ = false;
   ++qp_.context->device->fabric->counters.requests_in_doubt;
   return WcStatus::kRetryExceeded;
+}
+
+bool ConnectedSender::is_reached_write(rdma::WorkRequest& request) {
+  Plan plan;
+  return qp_.link.out != nullptr && prepare(request, &plan) == Outcome::kDone && plan.reached &&
+         plan.opcode == verbs::Opcode::kRdmaWrite && plan.length > 0;
 }
 
 bool ConnectedSender::delivered(const rdma::WorkRequest& request, uint32_t index) const {
@@ -153,6 +170,7 @@ Progress ConnectedSender::attempt(rdma::WorkRequest& request) {
   Plan plan;
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
+  if (in_doubt_) return step_doubt(plan);
   if (fill_ == Fill::kLocal || fill_ == Fill::kRemote) return fill(request, plan);
   if (verbs::is_atomic(plan.opcode) ? !plan.reached : !plan.reached && plan.length <= kSlice) {
     if (!try_in_place([&] { return perform(request, plan); })) return not_in_place(request, plan);
@@ -374,22 +392,41 @@ Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& p
     buffer_ = make_buffer(length);
     if (buffer_ == nullptr) return {Progress::Kind::kPending};
     stage_ = Stage::kRead;
-    if (!move(rdma::slice(plan.source, done_, length), to_local ? remote : local, false, buffer_))
+    if (!move(rdma::slice(plan.source, done_, length), to_local ? remote : local, nullptr, buffer_))
       return {Progress::Kind::kPending};
   }
   if (failed_) return refuse(failure(plan), plan, request);
   if (stage_ == Stage::kRead) {
     stage_ = Stage::kWritten;
-    if (ends) ring_.mark(ipc::Mark::kBegun);
-    (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote, true, buffer_);
+    (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote,
+               to_local ? &qp_ : qp_.link.out, buffer_, ends);
     if (jobs_ > 0) return {Progress::Kind::kPending};
     if (failed_) return refuse(failure(plan), plan, request);
   }
-  if (ends) ring_.mark(ipc::Mark::kDone);
   done_ += length;
   stage_ = Stage::kStart;
   buffer_ = nullptr;
   return go_on(request, plan, length);
+}
+
+// If the end is there, all of it was stored: it is the last part. If not, the program may have seen
+// it and written there itself.
+Progress ConnectedSender::step_doubt(const Plan& plan) {
+  const uint64_t end = end_of(plan), from = plan.length - end;
+  if (stage_ == Stage::kStart) {
+    buffer_ = make_buffer(end);
+    found_ = make_buffer(end);
+    if (buffer_ == nullptr || found_ == nullptr) return {Progress::Kind::kPending};
+    stage_ = Stage::kRead;
+    (void)move(rdma::slice(plan.source, from, end), *qp_.context->process, nullptr, buffer_);
+    (void)move(rdma::slice(plan.target, from, end), *receiver_.home().process, nullptr, found_);
+    if (jobs_ > 0) return {Progress::Kind::kPending};
+  }
+  const bool stored = !failed_ && *buffer_ == *found_;
+  const WcStatus status = stored ? WcStatus::kSuccess : give_up_in_doubt();
+  in_doubt_ = false;
+  abandon();
+  return done(status);
 }
 
 // Whose memory was not as its key promised.
@@ -411,15 +448,16 @@ Progress ConnectedSender::step_atomic(rdma::WorkRequest& request, const Plan& pl
     buffer_ = make_buffer(sizeof(uint64_t));
     if (buffer_ == nullptr) return {Progress::Kind::kPending};
     stage_ = Stage::kRead;
-    if (operand.reached && !move(plan.source, responder, false, buffer_))
+    if (operand.reached && !move(plan.source, responder, nullptr, buffer_))
       return {Progress::Kind::kPending};
   }
   if (failed_) return refuse(Outcome::kRemoteAccess, plan, request);
-  ring_.mark(ipc::Mark::kBegun);
   stage_ = Stage::kChanged;
   ++jobs_;
   bool ok = false;
-  if (!receiver_.change(request, operand, buffer_, qp_.context->device->meter, job_done(), &ok))
+  if (!operand.reached) ring_.mark(ipc::Mark::kBegun);
+  if (!receiver_.change(request, operand, buffer_, qp_.context->device->meter, job_done(), &ok,
+                        marker()))
     return {Progress::Kind::kPending};
   --jobs_;
   failed_ = !ok;
@@ -438,20 +476,27 @@ Progress ConnectedSender::answer(rdma::WorkRequest& request) {
         rdma::gather(request.sges, request.wqe.num_sge, qp_.memory(), qp_.pd->handle,
                      verbs::kLocalWrite, &plan.target, &plan.length, &plan.reached);
     if (found != Outcome::kDone) return refuse(found, plan, request);
-    if (!move(plan.target, *qp_.context->process, true, buffer_)) return {Progress::Kind::kPending};
+    if (!move(plan.target, *qp_.context->process, &qp_, buffer_)) return {Progress::Kind::kPending};
   }
   if (failed_) return refuse(Outcome::kLocalProtection, plan, request);
   plan.length = sizeof(uint64_t);
   return finish(request, plan, plan.length);
 }
 
-bool ConnectedSender::move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
-                           const rdma::Buffer& buffer) {
+bool ConnectedSender::move(const rdma::PieceList& pieces, rdma::Process& process, rdma::Qp* written,
+                           const rdma::Buffer& buffer, bool ends) {
   ++jobs_;
   const bool moved =
-      transport::move(pieces, process, write, buffer, 0, qp_.context->device->meter, job_done());
+      transport::move(pieces, process, written, buffer, 0, qp_.context->device->meter, job_done(),
+                      ends ? marker() : std::function<void(ipc::Mark)>());
   if (moved) --jobs_;
   return moved;
+}
+
+std::function<void(ipc::Mark)> ConnectedSender::marker() const {
+  return [mark = ring_.marker(), alive = std::weak_ptr(alive_)](ipc::Mark how) {
+    if (!alive.expired()) mark(how);
+  };
 }
 
 std::function<void(bool)> ConnectedSender::job_done() {
@@ -482,6 +527,12 @@ Progress ConnectedSender::refuse(Outcome outcome, const Plan& plan, rdma::WorkRe
     ++guilty.device->fabric->counters.rings_corrupt;
     abandon();
     if (guilty.on_corrupt) guilty.on_corrupt();
+    return wait_for_link();
+  }
+  // Of a process that dies the memory goes before its queue pairs.
+  if ((outcome == Outcome::kRemoteAccess || outcome == Outcome::kReceiveProtection) &&
+      receiver_.home().process->has_died()) {
+    abandon();
     return wait_for_link();
   }
   WcStatus status = WcStatus::kSuccess;

@@ -44,6 +44,8 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] bool delivered(const rdma::WorkRequest& request, uint32_t index) const;
   // Whether it is certain that memory is as `request` was to leave it.
   [[nodiscard]] bool written(rdma::WorkRequest& request);
+  [[nodiscard]] bool is_reached_write(rdma::WorkRequest& request);
+  [[nodiscard]] verbs::WcStatus give_up_in_doubt();
 
   enum class Stage : uint8_t { kStart, kRead, kWritten, kChanged, kAnswered };
   // Bringing the missing pages of a slice: first those of the initiator.
@@ -68,6 +70,8 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
                                 rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
+  // Finds out whether the end of a WRITE was stored by a dead worker.
+  [[nodiscard]] Progress step_doubt(const rdma::Plan& plan);
   [[nodiscard]] Progress step_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Progress answer(rdma::WorkRequest& request);
   [[nodiscard]] Progress go_on(const rdma::WorkRequest& request, const rdma::Plan& plan,
@@ -76,8 +80,11 @@ class ConnectedSender final : public SerialSender {
                                 uint64_t moved);
   [[nodiscard]] rdma::Outcome failure(const rdma::Plan& plan) const;
   // Moves the slice between `buffer_` and memory; true if it is there at once.
-  [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
-                          const rdma::Buffer& buffer);
+  // `written`: see transport::move().
+  [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, rdma::Qp* written,
+                          const rdma::Buffer& buffer, bool ends = false);
+  // For the thread that stores the end of what is in hand.
+  [[nodiscard]] std::function<void(ipc::Mark)> marker() const;
   [[nodiscard]] std::function<void(bool ok)> job_done();
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 
@@ -87,10 +94,11 @@ class ConnectedSender final : public SerialSender {
   uint64_t done_ = 0;  // bytes of the message moved so far
   Stage stage_ = Stage::kStart;
   Fill fill_ = Fill::kNone;  // of the slice in hand
+  bool in_doubt_ = false;    // what is in hand: a dead worker may have stored its end
   bool hole_ = false;
   bool failed_ = false;
   int jobs_ = 0;  // out with reach threads
-  rdma::Buffer buffer_;
+  rdma::Buffer buffer_, found_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

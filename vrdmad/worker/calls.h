@@ -98,7 +98,8 @@ inline constexpr CallTraits kTable[] = {
     {kDestroyFlow, kSession, kNoFds, kRemoves, Kind::kFlow, kHandle, 0},
     {kResume, kVdevice, kNoFds, kNone, {}, kSize<ResumeRequest>, kSize<ResumeReply>},
     {kProve, kConnection, kNoFds, kNone, {}, 0, kSize<HelloReply>},
-    {kHold, kVdevice, kNoFds, kNone, {}, kSize<HoldRequest>, kSize<HoldReply>},
+    {kHold, kSession, kNoFds, kNone, {}, kSize<HoldRequest>, kSize<HoldReply>},
+    {kReach, kSession, kNoFds, kChanges, Kind::kMr, kSize<ReachRequest>, kSize<ReachReply>},
 };
 constexpr bool is_whole() {
   for (size_t i = 0; i < std::size(kTable); ++i) {

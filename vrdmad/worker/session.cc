@@ -269,11 +269,13 @@ void Session::handle(const ipc::Request& request, Fds fds) {
     send_answer(std::move(answer));
   if (talk_.has_failed()) return end(true);
   // Not when the socket closes: a forked child may hold it for long.
-  if (goodbye_) end(false);
+  if (goodbye_ && !answer.deferred) end(false);
 }
 
 void Session::answer(Answer late) {
-  if (!over_) send_answer(std::move(late));
+  if (over_) return;
+  send_answer(std::move(late));
+  if (goodbye_) end(false);
 }
 
 void Session::send_answer(Answer answer) {
@@ -292,6 +294,7 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return prove(answer);
     case Call::kGoodbye:
       goodbye_ = true;
+      objects_->end_traffic(answer);
       return 0;
     default:
       return objects_->serve(request, std::move(fds), answer);

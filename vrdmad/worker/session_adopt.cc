@@ -285,6 +285,7 @@ void SessionJournal::go_on() {
   context().targets.each([this](const rdma::Target& target) {
     rdma::Qp& qp = *target.qp;
     keep_state(qp, target.handle | ipc::kTargetHandle);
+    qp.block->arriving.store(0, std::memory_order_relaxed);
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
     context().device->fabric->relink(qp);
   });
@@ -298,6 +299,7 @@ void SessionJournal::go_on() {
 }
 
 void SessionJournal::go_on(rdma::Qp& qp) {
+  qp.block->arriving.store(0, std::memory_order_relaxed);  // the dead worker's jobs have ended
   qp.block->state.store(qp.attributes.state, std::memory_order_release);
   keep_state(qp, qp.handle);
   Vdevice& vdevice = objects_.vdevice();

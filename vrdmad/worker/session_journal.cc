@@ -96,16 +96,29 @@ void SessionJournal::keep_made(const ipc::Request& request, const ipc::Reply& re
   }
 }
 
+void SessionJournal::keep_region(const rdma::Mr& mr) {
+  const rdma::Region& region = mr.region;
+  ipc::Request as_made;
+  ipc::Reply answer;
+  as_made.reg_mr = {region.addr,
+                    region.length,
+                    region.iova,
+                    region.pd,
+                    region.access,
+                    static_cast<uint32_t>(region.way),
+                    0};
+  answer.reg_mr = {mr.handle, mr.key, region.length};
+  keep(Stored::kMr, as_made, answer);
+}
+
 void SessionJournal::keep_changed(Stored kind, const ipc::Request& request,
                                   const ipc::Reply& reply) {
   const uint32_t handle = request.handle.handle;
-  if (kind == Stored::kMr) {
-    const rdma::Mr* mr = context().mrs.find(handle);
-    ipc::Request as_made;
-    ipc::Reply answer;
-    as_made.reg_mr = request.rereg_mr.to;
-    answer.reg_mr = {mr->handle, mr->key, mr->region.length};
-    keep(kind, as_made, answer);
+  if (request.call == ipc::Call::kReach) {
+    for (const uint32_t changed : objects_.made_reached())
+      keep_region(*context().mrs.find(changed));
+  } else if (kind == Stored::kMr) {
+    keep_region(*context().mrs.find(handle));
   } else if (kind == Stored::kSrqSize) {
     const SrqSizeRecord record{context().srqs.find(handle)->max_wr};
     file_->put(kind, handle, &record, sizeof record);

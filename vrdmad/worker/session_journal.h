@@ -64,6 +64,7 @@ class SessionJournal : private rdma::Notes {
   void keep(Stored kind, const ipc::Request& request, const ipc::Reply& reply,
             uint32_t sequence = 0);
   void keep_made(const ipc::Request& request, const ipc::Reply& reply);
+  void keep_region(const rdma::Mr& mr);
   void keep_changed(Stored kind, const ipc::Request& request, const ipc::Reply& reply);
   void erase(Stored kind, uint32_t handle);
   void keep_state(const rdma::Qp& qp, uint32_t handle);

@@ -244,25 +244,95 @@ int SessionObjects::dereg_mr(uint32_t handle, Answer* answer) {
   return 0;
 }
 
-// When the answer goes out, no worker uses the memory as the key said before: what is in place is
-// used within one turn of this thread, what is reached by jobs, which are waited for. Initiators on
-// direct links either see the key as it is now or are marked busy, and the program waits for them.
+// A key or a queue pair has ended. When the answer goes out, no worker uses memory by way of it any
+// more: what is in place is used within one turn of this thread, what is reached by jobs, which are
+// waited for. Initiators on direct links either see that it has ended or are marked busy, and the
+// program waits for them.
 void SessionObjects::answer_when_unreached(Answer* answer) {
+  answer_when(answer, [](rdma::Reach& reach, const rdma::Reach* exporter, auto done) {
+    if (exporter != nullptr)
+      reach.release(*exporter, std::move(done));
+    else
+      reach.barrier(std::move(done));
+  });
+}
+
+// Calls `each` for every reach that works on this session's memory: its own, and those of importers
+// with `exporter`. The answer goes out when each has called `done`.
+template <class Each>
+void SessionObjects::answer_when(Answer* answer, Each each) {
   base::AsymmetricFence::heavy();
   auto left = std::make_shared<size_t>(1);  // this function itself
-  const auto one_less = [this, left, alive = std::weak_ptr(alive_)] {
-    if (--*left == 0 && !alive.expired()) owner_.answer({});
+  const auto one_less = [this, left, reply = answer->reply, alive = std::weak_ptr(alive_)] {
+    if (--*left > 0 || alive.expired()) return;
+    Answer late;
+    late.reply = reply;
+    owner_.answer(std::move(late));
   };
   rdma::Reach& own = *context_->process->reach();
   // Those of importers work on this memory too.
   for (const rdma::Context* other : vdevice_->device.contexts) {
     if (other->exporter != context_->id) continue;
     ++*left;
-    other->process->reach()->release(own, one_less);
+    each(*other->process->reach(), &own, one_less);
   }
   ++*left;
-  own.barrier(one_less);
+  each(own, nullptr, one_less);
   answer->deferred = --*left > 0;
+}
+
+namespace {
+
+bool meet(const rdma::Region& region, const ipc::ReachRequest& range) {
+  return region.way == ipc::Way::kInPlace && region.addr < range.addr + range.length &&
+         range.addr < region.addr + region.length;
+}
+
+}  // namespace
+
+// All of it is checked before any of it is done.
+int SessionObjects::reach(const ipc::ReachRequest& request, Answer* answer) {
+  made_reached_.clear();
+  if (request.length == 0) {
+    paused_.clear();
+    return 0;
+  }
+  if (request.addr + request.length < request.addr) return EINVAL;
+  rdma::Context& context = *context_;
+  if (context.device->fabric->has_died(request.peer)) {
+    answer->reply.reach.peer_died = 1;
+    return 0;
+  }
+  int error = 0;
+  context.mrs.each([&](const rdma::Mr& mr) {
+    rdma::Region reached = mr.region;
+    reached.way = ipc::Way::kReached;
+    if (error == 0 && meet(mr.region, request)) error = reach_to_write(reached);
+  });
+  if (error != 0) return error;
+  context.mws.each([&](const rdma::Mw& mw) {
+    if (mw.mr == nullptr || !meet(mw.mr->region, request)) return;
+    rdma::Region region = *context.key_record.find(mw.key);
+    region.way = ipc::Way::kReached;
+    context.set_key(mw.key, &region);
+  });
+  context.mrs.each([&](rdma::Mr& mr) {
+    if (!meet(mr.region, request)) return;
+    mr.region.way = ipc::Way::kReached;
+    context.set_key(mr.key, &mr.region);
+    made_reached_.push_back(mr.handle);
+  });
+  ++vdevice_->counters.reached[static_cast<size_t>(ipc::Reached::kLate)];
+  const auto before = std::exchange(paused_, {});  // goes on until these pauses have begun
+  answer_when(answer, [this](rdma::Reach& reach, const rdma::Reach* exporter, auto ready) {
+    if (exporter != nullptr) {
+      reach.release(*exporter, std::move(ready));
+      paused_.push_back(reach.pause([] {}));
+    } else {
+      paused_.push_back(reach.pause(std::move(ready)));
+    }
+  });
+  return 0;
 }
 
 int SessionObjects::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer) {

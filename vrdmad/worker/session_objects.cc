@@ -17,6 +17,9 @@ namespace {
 // delivered to be taken first.
 constexpr auto kBereavement = std::chrono::milliseconds(300);
 
+// How long a goodbye waits for jobs that reach memory.
+constexpr auto kFarewell = std::chrono::seconds(1);
+
 // Windows of 1 GiB onto a process's memory that are mapped at a time. A key that its owner forged
 // can name any address, and the number of our own mappings is limited (vm.max_map_count).
 constexpr size_t kMaxWindows = 256;
@@ -156,7 +159,9 @@ int SessionObjects::serve(const ipc::Request& request, Fds fds, Answer* answer) 
     case Call::kQueryQp:
       return query_qp(request.handle.handle, answer);
     case Call::kDestroyQp:
-      return destroy_qp(request.handle.handle);
+      if (const int error = destroy_qp(request.handle.handle); error != 0) return error;
+      answer_when_unreached(answer);
+      return 0;
     case Call::kCreateAh:
       return create_ah(request.create_ah, answer);
     case Call::kDestroyAh:
@@ -177,6 +182,8 @@ int SessionObjects::serve(const ipc::Request& request, Fds fds, Answer* answer) 
       return destroy_flow(request.handle.handle);
     case Call::kHold:
       return hold(request.hold, answer);
+    case Call::kReach:
+      return reach(request.reach, answer);
   }
   return EOPNOTSUPP;
 }
@@ -201,13 +208,26 @@ int SessionObjects::import_device(Fds fds) {
   return 0;
 }
 
+namespace {
+
+void fail_unless_reset(rdma::Qp& qp) {
+  if (qp.state() != verbs::QpState::kReset) qp.fail();
+}
+
+}  // namespace
+
+void SessionObjects::end_traffic(Answer* answer) {
+  context_->qps.each(fail_unless_reset);
+  answer_when_unreached(answer);
+  if (!answer->deferred) return;
+  // A page that does not come must not keep a program from its end.
+  unreached_ = loop().after(kFarewell, [this] { owner_.answer({}); });
+}
+
 void SessionObjects::device_gone() {
   context_->raise(verbs::Event::kDeviceFatal, 0);
-  const auto fail = [](rdma::Qp& qp) {
-    if (qp.state() != verbs::QpState::kReset) qp.fail();
-  };
-  context_->qps.each(fail);
-  context_->targets.each([&](rdma::Target& target) { fail(*target.qp); });
+  context_->qps.each(fail_unless_reset);
+  context_->targets.each([&](rdma::Target& target) { fail_unless_reset(*target.qp); });
 }
 
 // The peers that were linked to us learn of our death after a moment, unless they have gone on to

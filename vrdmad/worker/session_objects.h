@@ -48,6 +48,8 @@ class SessionObjects {
   [[nodiscard]] int furnish(SessionKit& kit);
   [[nodiscard]] rdma::Context& context() const { return *context_; }
   [[nodiscard]] Vdevice& vdevice() const { return *vdevice_; }
+  // The regions that the last kReach has changed, by handle.
+  [[nodiscard]] const std::vector<uint32_t>& made_reached() const { return made_reached_; }
   // Of the queue arena, by which other sessions name this one.
   [[nodiscard]] const FileId& arena_id() const { return arena_id_; }
 
@@ -83,6 +85,9 @@ class SessionObjects {
   [[nodiscard]] bool gets_on(uint32_t qp) const;
   // The program has published work, or receives.
   void scan_doorbells();
+  // The program has said goodbye: its queue pairs end, and the answer goes out when nobody stores
+  // in its memory any more; or after a moment, if that takes longer.
+  void end_traffic(Answer* answer);
   // The vdevice has gone: tells the program and flushes its queues.
   void device_gone();
   // The program died: its peers learn of it after a moment.
@@ -119,6 +124,9 @@ class SessionObjects {
   int alloc_mw(const ipc::AllocMwRequest& request, Answer* answer);
   int dealloc_mw(uint32_t handle, Answer* answer);
   void answer_when_unreached(Answer* answer);
+  template <class Each>
+  void answer_when(Answer* answer, Each each);
+  int reach(const ipc::ReachRequest& request, Answer* answer);
   int create_ah(const verbs::AddressVector& av, Answer* answer);
   int destroy_ah(uint32_t handle);
   // session_queues.cc
@@ -166,8 +174,11 @@ class SessionObjects {
   FileId arena_id_;
   const ipc::Reply* forced_ = nullptr;  // while a request is served again: what its answer must be
   bool packet_socket_shown_ = false;
-  Stopper::Ticket held_;           // the program's threads, perhaps
-  base::EventLoop::Timer unsent_;  // events wait for room
+  Stopper::Ticket held_;                       // the program's threads, perhaps
+  std::vector<std::shared_ptr<void>> paused_;  // those that reach its memory, by kReach
+  std::vector<uint32_t> made_reached_;
+  base::EventLoop::Timer unsent_;              // events wait for room
+  base::EventLoop::Timer unreached_;           // the goodbye waits
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

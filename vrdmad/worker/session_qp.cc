@@ -336,6 +336,7 @@ int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
       if (qp->sender) qp->sender->attributes_changed();  // relink() has told it of a new link
   }
   answer->reply.modify_qp.state = qp->attributes.state;
+  if (to == QpState::kReset || to == QpState::kErr) answer_when_unreached(answer);
   return 0;
 }
 

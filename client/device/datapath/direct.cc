@@ -22,6 +22,20 @@ uint32_t value(ipc::Token token, const Qp& qp) {
   return ipc::token_word(token, qp.context->session.epoch());
 }
 
+// The same of a plan: of all pieces together, what lies between them included.
+bool aim_at(const Qp& qp, const rdma::Plan& plan, uint32_t keys) {
+  const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
+  const rdma::PieceList& stored = answers ? plan.source : plan.target;
+  uint64_t first = UINT64_MAX, last = 0;
+  for (uint32_t i = 0; i < stored.count; ++i) {
+    if (stored.pieces[i].space == nullptr) continue;
+    first = std::min(first, stored.pieces[i].addr);
+    last = std::max(last, stored.pieces[i].addr + stored.pieces[i].length);
+  }
+  const bool stores = first < last && plan.opcode != verbs::Opcode::kRdmaRead;
+  return aim(qp, stores ? first : 0, stores ? last - first : 0, keys);
+}
+
 // Claims the receive that `plan` was made with. After this nothing may fail, so the places that the
 // message goes to are mapped before.
 bool claim_receive(Qp& qp, const rdma::Candidate& candidate, const rdma::Plan& plan) {
@@ -34,7 +48,7 @@ bool claim_receive(Qp& qp, const rdma::Candidate& candidate, const rdma::Plan& p
 
 // A request that takes a receive of the peer's SRQ.
 bool execute_shared(Qp& qp, rdma::WorkRequest& request, const rdma::Requester& requester,
-                    rdma::Plan* plan) {
+                    rdma::Plan* plan, uint32_t keys) {
   constexpr int kAttempts = 64;  // each failure is another initiator's success
   Direct& direct = *qp.direct;
   rdma::Candidate candidate;
@@ -44,7 +58,7 @@ bool execute_shared(Qp& qp, rdma::WorkRequest& request, const rdma::Requester& r
     direct.responder.claimed = &candidate.receive;
     const auto prepared = rdma::prepare_responder(request, direct.responder, plan);
     direct.responder.claimed = nullptr;
-    if (prepared != rdma::Outcome::kDone || plan->reached) return false;
+    if (prepared != rdma::Outcome::kDone || plan->reached || !aim_at(qp, *plan, keys)) return false;
     if (claim_receive(qp, candidate, *plan)) return rdma::perform(request, *plan);
   }
   return false;
@@ -66,6 +80,7 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   const Busy busy(qp.block->busy, qp.context->cheap_fence);
   if (!link_is_direct(qp) || !qp.may_execute()) return false;
   Direct& direct = *qp.direct;
+  const uint32_t keys = direct.peer->key_changes();
   direct.responder.access = direct.block->access.load(std::memory_order_relaxed);
   direct.responder.next_receive = direct.outbox->head.load(std::memory_order_relaxed);
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
@@ -75,14 +90,15 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   requester.memory.keys.remember(&qp.known);
   const bool shared = direct.shared.block != nullptr && verbs::consumes_receive(opcode);
   if (shared) {
-    if (!execute_shared(qp, request, requester, plan)) return false;
+    if (!execute_shared(qp, request, requester, plan, keys)) return false;
   } else {
     rdma::Outcome prepared = rdma::prepare(request, requester, direct.responder, plan);
     if (prepared == rdma::Outcome::kNoReceive) {
       await_receive(qp);
       prepared = rdma::prepare(request, requester, direct.responder, plan);
     }
-    if (prepared != rdma::Outcome::kDone || plan->reached || !rdma::perform(request, *plan))
+    if (prepared != rdma::Outcome::kDone || plan->reached || !aim_at(qp, *plan, keys) ||
+        !rdma::perform(request, *plan))
       return false;
   }
   if (!plan->receives) return true;
@@ -184,25 +200,31 @@ void hand_over(Qp& qp) {
 namespace {
 
 // What a dead worker had done of the first request of the ring, as SerialSender::settle() decides
-// it: what is done is retired, not repeated. False: it may have been done, or not.
-bool settle(Qp& qp) {
-  if (ring_is_empty(qp)) return true;
+// it: what is done is retired, not repeated.
+void settle(Qp& qp) {
+  if (ring_is_empty(qp)) return;
   const uint32_t first = qp.block->sq_tail.load(std::memory_order_relaxed);
   const PostedSend& request = qp.posted[first & (qp.sq_depth - 1)];
   const auto opcode = static_cast<verbs::Opcode>(request.opcode);
   const uint32_t mark = qp.block->mark.load(std::memory_order_acquire);
-  const bool begun = mark == ipc::mark_word(ipc::Mark::kBegun, first);
   bool done = mark == ipc::mark_word(ipc::Mark::kDone, first);
-  if (begun && verbs::consumes_receive(opcode))
+  if (mark == ipc::mark_word(ipc::Mark::kBegun, first) && verbs::consumes_receive(opcode))
     done = ipc::head_of(*qp.direct->outbox, qp.direct->outbox_depth) ==
            qp.block->mark_receive.load(std::memory_order_relaxed) + 1;
-  else if (begun)
-    return false;  // a moment of nanoseconds
-  if (done) {
-    put_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
-    publish_results(qp, first + 1, request.signaled);
-  }
-  return true;
+  if (!done) return;
+  put_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
+  publish_results(qp, first + 1, request.signaled);
+}
+
+// Whether a dead worker may have done the first request of the ring, or not. The next one can find
+// out.
+bool is_in_doubt(const Qp& qp) {
+  const uint32_t first = qp.block->sq_tail.load(std::memory_order_acquire);
+  return !ring_is_empty(qp) &&
+         qp.block->mark.load(std::memory_order_acquire) ==
+             ipc::mark_word(ipc::Mark::kBegun, first) &&
+         !verbs::consumes_receive(
+             static_cast<verbs::Opcode>(qp.posted[first & (qp.sq_depth - 1)].opcode));
 }
 
 }  // namespace
@@ -210,16 +232,14 @@ bool settle(Qp& qp) {
 void reclaim(Qp& qp, uint32_t epoch) {
   if (!link_is_direct(qp)) return;
   if (!qp.owns_token) {
+    if (is_in_doubt(qp)) return;
     ipc::Word& token = qp.block->token;
     uint32_t held = token.load();
     do {
       if (ipc::is_workers(held) && held >> 8 != epoch) return;
     } while (!token.compare_exchange_weak(held, value(ipc::Token::kClient)));
     qp.owns_token = true;
-    if (!settle(qp)) {
-      qp.own.store(Qp::Own::kFailed, std::memory_order_release);
-      for (Cq* cq : {qp.send_cq(), qp.recv_cq()}) cq->notify(qp, true);
-    }
+    settle(qp);
   }
   pump(qp);
 }

@@ -58,6 +58,18 @@ inline void count_direct_read(Qp& qp, uint64_t bytes) {
   publish_results(qp, qp.block->sq_tail.load(std::memory_order_relaxed) + requests, signaled);
 }
 
+// Says where in the peer's memory the next stores go, before the first of them. False: the link or
+// a key has ended since `keys` were counted (Peer::key_changes), so nothing may be stored. Who
+// ended it either reads the new aim, or is seen here.
+[[nodiscard]] inline bool aim(const Qp& qp, uint64_t addr, uint64_t length, uint32_t keys) {
+  qp.block->aim.store(addr, std::memory_order_relaxed);
+  qp.block->aim_length.store(length, std::memory_order_relaxed);
+  base::AsymmetricFence::light(qp.context->cheap_fence);
+  return qp.block->link.load(std::memory_order_acquire) ==
+             static_cast<uint32_t>(ipc::Link::kDirect) &&
+         qp.direct->peer->key_changes() == keys;
+}
+
 // Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being
 // waited for. An odd mark is stored before the first look at either (pairs with
 // AsymmetricFence::heavy of Fabric::cut_out and Session::dereg_mr).

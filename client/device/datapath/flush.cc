@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "client/device/datapath/direct.h"
 #include "client/device/objects.h"
 #include "client/verbs/virtual.h"
 
@@ -116,8 +117,10 @@ void Context::daemon_died(uint32_t epoch) {
 
 namespace {
 // A link is direct in both directions, or one direction is unused: only the daemon makes links, and
-// a queue pair in RTR no longer sends.
+// a queue pair in RTR no longer sends. What a dead worker still has (reclaim()) nobody can do.
 bool goes_on(const Qp& qp, verbs::QpState state) {
+  if (ipc::is_workers(qp.block->token.load(std::memory_order_acquire)) && !ring_is_empty(qp))
+    return false;
   if (qp.block->link.load(std::memory_order_acquire) == static_cast<uint32_t>(ipc::Link::kDirect))
     return true;
   return state == verbs::QpState::kRtr &&

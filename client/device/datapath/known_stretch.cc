@@ -34,6 +34,7 @@ bool KnownStretch::learn(const rdma::Memory& memory, const rdma::KeyUser& user, 
   // Not if the entry was changed meanwhile, or find() would take the old entry for the new one.
   if (sequence_word_->load(std::memory_order_relaxed) != sequence_) return false;
   begin_ = addr - (va - first);
+  first_ = first;
   length_ = run;
   return true;
 }

@@ -17,6 +17,11 @@ class KnownStretch {
     return known ? at_ + offset : nullptr;
   }
 
+  // The virtual address, in its owner's memory, of what find() returned.
+  [[nodiscard]] uint64_t address_of(const uint8_t* place) const {
+    return first_ + static_cast<uint64_t>(place - at_);
+  }
+
   // Looks the same up in `memory`. False: the key does not permit this access by `user`, or the
   // memory is not contiguous here.
   [[nodiscard]] bool learn(const rdma::Memory& memory, const rdma::KeyUser& user, uint32_t access,
@@ -25,6 +30,7 @@ class KnownStretch {
  private:
   uint64_t begin_ = 0, length_ = 0;  // length 0: nothing is known
   uint8_t* at_ = nullptr;
+  uint64_t first_ = 0;  // the virtual address of at_
   const ipc::Word* sequence_word_ = nullptr;
   uint32_t key_ = 0, sequence_ = 0;
 };

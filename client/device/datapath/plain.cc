@@ -27,21 +27,28 @@ const uint8_t* source_of(const Qp& qp, const ibv_send_wr& wr, const ibv_sge& sge
                                               : nullptr;
 }
 
-// Executes one request, except for its result. False: a lookup is not cached.
-bool write(Direct& direct, const ibv_send_wr& wr, const ibv_sge& sge, const uint8_t* from) {
+// Executes one request, except for its result. False: a lookup is not cached, or a key has ended
+// since `keys` were counted.
+bool write(const Qp& qp, const ibv_send_wr& wr, const ibv_sge& sge, const uint8_t* from,
+           uint32_t keys) {
+  const Direct& direct = *qp.direct;
   const uint32_t access = direct.block->access.load(std::memory_order_relaxed);
   uint8_t* const to = direct.target.find(wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, sge.length);
   if (to == nullptr || (access & verbs::kRemoteWrite) == 0) return false;
+  if (!aim(qp, direct.target.address_of(to), sge.length, keys)) return false;
   rdma::copy_ordered(to, from, sge.length);
   return true;
 }
 
-bool send(Direct& direct, const ibv_send_wr& wr, const ibv_sge& sge, const uint8_t* from) {
+bool send(const Qp& qp, const ibv_send_wr& wr, const ibv_sge& sge, const uint8_t* from,
+          uint32_t keys) {
+  const Direct& direct = *qp.direct;
   const uint32_t index = direct.outbox->head.load(std::memory_order_relaxed);
   const verbs::Sge* const receive = direct.ahead.find(index);
   if (receive == nullptr || receive->length < sge.length) return false;
   uint8_t* const to = direct.receive.find(receive->lkey, receive->addr, sge.length);
   if (to == nullptr) return false;
+  if (!aim(qp, direct.receive.address_of(to), sge.length, keys)) return false;
   rdma::copy_ordered(to, from, sge.length);
   ipc::publish(direct.outbox, direct.outbox_depth, index,
                rdma::receive_entry(index & (direct.responder.receives.depth - 1), sge.length,
@@ -64,6 +71,7 @@ ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
   if (qp.block->link.load(std::memory_order_acquire) != static_cast<uint32_t>(ipc::Link::kDirect) ||
       !qp.may_execute())
     return wr;
+  const uint32_t keys = direct.peer->key_changes();
   const uint32_t begin = qp.sq_head;
   uint32_t head = begin;
   uint64_t bytes = 0;
@@ -73,7 +81,7 @@ ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
     const ibv_sge& sge = wr->sg_list[0];
     const uint8_t* const from = source_of(qp, *wr, sge);
     if (from == nullptr) break;
-    if (!(kSends ? send(direct, *wr, sge, from) : write(direct, *wr, sge, from))) break;
+    if (!(kSends ? send(qp, *wr, sge, from, keys) : write(qp, *wr, sge, from, keys))) break;
     const uint32_t slot = head++ & (qp.sq_depth - 1);
     const unsigned its = wr->send_flags | always;
     flags |= its;

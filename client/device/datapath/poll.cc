@@ -35,10 +35,12 @@ int drain_sends(Qp& qp, int count, ibv_wc* wc) {
   const ipc::SendResult* const results = qp.results;
   const uint32_t qp_num = qp.ibv.qp_base.qp_num;
   int got = 0;
+  bool keys_ended = false;
   while (polled != tail && got < count) {
     const PostedSend posted = all_posted[polled & mask];
     const ipc::SendResult result = results[polled & mask];
     ++polled;
+    keys_ended |= verbs::is_local(static_cast<verbs::Opcode>(posted.opcode));
     if (!posted.signaled && result.status == IBV_WC_SUCCESS) continue;
     wc[got++] = {posted.wr_id,
                  static_cast<ibv_wc_status>(result.status),
@@ -55,10 +57,11 @@ int drain_sends(Qp& qp, int count, ibv_wc* wc) {
                  0};
   }
   qp.polled.store(polled, std::memory_order_release);
+  if (keys_ended) qp.send_cq()->keys_ended = true;
   return got;
 }
 
-void describe(const ipc::RecvEntry& entry, ibv_wc* out) {
+void describe(const ipc::RecvEntry& entry, Cq* cq, ibv_wc* out) {
   const auto opcode = static_cast<verbs::Opcode>(entry.opcode);
   out->status = static_cast<ibv_wc_status>(entry.status);
   out->opcode =
@@ -73,6 +76,7 @@ void describe(const ipc::RecvEntry& entry, ibv_wc* out) {
   if (opcode == verbs::Opcode::kSendWithInvalidate && out->status == IBV_WC_SUCCESS) {
     out->invalidated_rkey = entry.imm;
     out->wc_flags |= IBV_WC_WITH_INV;
+    cq->keys_ended = true;
   }
   if ((entry.flags & ipc::kRecvGrh) != 0) out->wc_flags |= IBV_WC_GRH;
 }
@@ -88,7 +92,7 @@ bool take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
     out->wr_id = qp.recv_wr_ids[index & (qp.rq_depth - 1)];
     qp.rq_polled.store(index + 1, std::memory_order_release);
   }
-  describe(entry, out);
+  describe(entry, qp.recv_cq(), out);
   out->qp_num = qp.ibv.qp_base.qp_num;
   return true;
 }
@@ -102,7 +106,7 @@ int drain_shared(Srq& srq, int count, ibv_wc* wc) {
     out = {};
     if (!srq.take(entry.slot, &out.wr_id)) continue;
     ++got;
-    describe(entry, &out);
+    describe(entry, srq.cq, &out);
     out.qp_num = entry.qpn;
   }
   return got;
@@ -137,18 +141,24 @@ bool in_error(verbs::QpState state) {
   return state == verbs::QpState::kErr || state == verbs::QpState::kSqe;
 }
 
-// Flushes a queue pair in an error state. The completion with the error precedes those that it
-// flushes.
+// The daemon wakes the CQ when the last byte has arrived. A dead one writes nothing.
+bool may_flush(const Qp& qp) {
+  return qp.has_failed() || qp.block->arriving.load(std::memory_order_acquire) == 0;
+}
+
+// Flushes a queue pair in an error state: a completion gives its memory back, so nothing is flushed
+// while a reach thread or a peer may still write there. The completion with the error precedes
+// those that it flushes.
 int flush(Qp& qp, const Cq& cq, int count, ibv_wc* wc) {
   const verbs::QpState state = qp.state();
   int got = 0;
+  if (!may_flush(qp) || (state == verbs::QpState::kErr && !try_to_outlast_initiator(qp))) return 0;
   if (in_error(state) && qp.send_cq() == &cq) {
     got = drain_sends(qp, count, wc);
     flush_sends(qp);
     got += drain_sends(qp, count - got, wc + got);
   }
   if (state == verbs::QpState::kErr && qp.recv_cq() == &cq) {
-    wait_for_initiator(qp);
     got += drain_receives(qp, count - got, wc + got);
     got += flush_receives(qp, count - got, wc + got);
   }
@@ -161,13 +171,13 @@ bool has_news(const Cq& cq, const Qp& qp) {
   const auto published = [](const ipc::Word& head) { return head.load(std::memory_order_acquire); };
   if (qp.send_cq() == &cq) {
     if (has_results(qp)) return true;
-    if (in_error(qp.state()) &&
+    if (in_error(qp.state()) && may_flush(qp) &&
         published(qp.block->sq_head) != qp.polled.load(std::memory_order_relaxed))
       return true;
   }
   if (qp.recv_cq() != &cq) return false;
   return has_receives(qp) ||
-         (qp.state() == verbs::QpState::kErr && qp.ibv.qp_base.srq == nullptr &&
+         (qp.state() == verbs::QpState::kErr && may_flush(qp) && qp.ibv.qp_base.srq == nullptr &&
           published(qp.block->rq_head) != qp.rq_polled.load(std::memory_order_relaxed));
 }
 
@@ -311,6 +321,7 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   ++cq.turn;
   int got = cq.has_many() ? poll_many(cq, count, wc) : poll_each(cq, cq.queue_pairs, count, wc);
   if (!cq.shared.empty()) got += poll_shared(cq, count - got, wc + got);
+  if (std::exchange(cq.keys_ended, false)) wait_for_initiators(*Context::of(ibv->context));
   // Adapters also report completions that existed when the program armed the CQ. Programs that take
   // a few completions per event depend on it (perftest); for others the next poll is soon enough.
   if (got == count && ibv->channel != nullptr &&

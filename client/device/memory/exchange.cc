@@ -218,6 +218,94 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
   return at;
 }
 
+bool MemoryTable::take_back(uint64_t start, uint64_t end, const Asker& asker) {
+  std::vector<Mapped> mapped;
+  if (!read_mappings(start, end, &mapped)) return false;
+  bool done = true;
+  for (const auto& one : mapped)
+    if (arena_.is_home(one)) done = give_back(one, asker) && done;
+  if (done) kept_out_.add(start, end);
+  return done;
+}
+
+bool MemoryTable::give_back(const Mapped& one, const Asker& asker) {
+  if (!base::is_single_threaded() && !watch_.is_alone_with())
+    return give_back_held(one, asker) == one.end;
+  const SignalsBlocked no_signals;
+  const std::lock_guard lock(exchange_);
+  void* const copy = arena_.copy_of(one, one.end - one.start);
+  if (copy == nullptr) return false;
+  watch_.uncover(one.start, one.end);
+  if (!replace(one, copy)) return false;
+  arena_.punch(one.start, one.end);
+  return true;
+}
+
+// As convert_held(). What was given back stays so, also if the rest cannot be.
+uint64_t MemoryTable::give_back_held(const Mapped& one, const Asker& asker) {
+  if (!spare_.make()) return one.start;
+  uint64_t at = one.start;
+  while (at < one.end) {
+    const uint64_t begun = at, chunk_end = std::min(one.end, at + kChunk);
+    auto* const copy =
+        static_cast<uint8_t*>(raw::mmap(nullptr, chunk_end - begun, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+    if (copy == MAP_FAILED) return at;
+    {
+      const SignalsBlocked no_signals;
+      Standstill still(asker.session, asker.words);
+      if (still.reached() == ipc::Reached::kNot && exchange_.try_lock()) {
+        const std::lock_guard lock(exchange_, std::adopt_lock);
+        watch_.uncover(begun, chunk_end);
+        while (at < chunk_end && still.reached() == ipc::Reached::kNot && spare_.size() != 0) {
+          const uint64_t stop = std::min(chunk_end, at + spare_.size());
+          at = turn_back(still, copy + (at - begun), at, stop, one.prot);
+          if (at < stop) break;
+        }
+        if (at < chunk_end) (void)watch_.cover(at, chunk_end);
+      }
+    }
+    if (at > begun) {
+      const std::lock_guard lock(exchange_);
+      arena_.punch(begun, at);
+    }
+    if (at < chunk_end) {
+      raw::munmap(copy + (at - begun), chunk_end - at);
+      return at;
+    }
+  }
+  return at;
+}
+
+// Nothing here may wait for another thread. Returns how far it came; the rest is unchanged.
+uint64_t MemoryTable::turn_back(Standstill& still, uint8_t* copy, uint64_t start, uint64_t end,
+                                int prot) {
+  const size_t size = end - start;
+  // By the file, because the program may not be permitted to read the pages.
+  const auto read_arena = [this](uint8_t* to, uint64_t from, size_t length) {
+    return raw::call(SYS_pread64, arena_.file().get(), to, length, from) ==
+           static_cast<long>(length);
+  };
+  if (!read_arena(spare_.copy(), start, size)) return start;
+  copy_pages(copy, spare_.copy(), size);
+  if (prot != (PROT_READ | PROT_WRITE) && raw::mprotect(copy, size, prot) != 0) return start;
+  uint64_t at = start;
+  while (at < end && still.begin_exchange(ipc::HoldPhase::kExchanging)) {
+    const uint64_t step = std::min(end - at, Spare::kStep);
+    auto* const memory = reinterpret_cast<uint8_t*>(at);
+    const bool turned = raw::mremap(copy + (at - start), step, step, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                    memory) != MAP_FAILED;
+    const bool in_time = still.end_exchange();
+    if (!turned) break;
+    // Late writes are in the old pages, which are still in the arena.
+    uint8_t* const now = spare_.copy() + Spare::kMost;
+    if (!in_time && (prot & PROT_WRITE) != 0 && read_arena(now, at, step))
+      carry_over(spare_.copy() + (at - start), now, memory, step);
+    at += step;
+  }
+  return at;
+}
+
 // The child has one thread. On failure it does not have the memory, so that it cannot change its
 // parent's.
 void MemoryTable::revert_in_child(const Mapped& one) {

@@ -47,6 +47,21 @@ int prepare(const Wish& wish, ipc::RegMrRequest* request) {
   return 0;
 }
 
+// Before the daemon learns of the region.
+ReachedMemory keep_out(const ipc::RegMrRequest& region) {
+  if (region.way != static_cast<uint32_t>(ipc::Way::kReached)) return {};
+  return {region.addr, region.length};
+}
+
+// Waits for the end of stores to what `ibv` named.
+void wait_for_initiators(Context& context, const ibv_mr& ibv) {
+  const Mr& mr = *Mr::of(const_cast<ibv_mr*>(&ibv));
+  if (mr.fixed || mr.memory != nullptr)
+    client::wait_for_initiators(context);
+  else
+    client::wait_for_initiators(context, reinterpret_cast<uint64_t>(ibv.addr), ibv.length);
+}
+
 // The caller allocates `mr` before the daemon's call, so that nothing can fail afterwards.
 ibv_mr* complete(std::unique_ptr<Mr> mr, ibv_pd* pd, const ipc::RegMrReply& reply) {
   mr->pd = Use(&Pd::of(pd)->users);
@@ -67,6 +82,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned in
   auto mr = std::make_unique<Mr>();
   request.call = ipc::Call::kRegMr;
   int error = prepare(wish, &request.reg_mr);
+  if (error == 0) mr->reached = keep_out(request.reg_mr);
   if (error == 0) error = Context::of(pd->context)->session.call(request, &reply);
   if (error != 0) {
     errno = error;
@@ -101,12 +117,15 @@ int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsi
   request.call = ipc::Call::kReregMr;
   request.rereg_mr = {ibv->handle, 0, {}};
   int error = prepare(wish, &request.rereg_mr.to);
+  ReachedMemory reached;
+  if (error == 0) reached = keep_out(request.rereg_mr.to);
   if (error == 0) error = context.session.call(request, &reply);
   if (error != 0) {
     errno = error;
     return IBV_REREG_MR_ERR_CMD;
   }
-  wait_for_initiators(context);
+  wait_for_initiators(context, *ibv);
+  mr->reached = std::move(reached);
   mr->iova = wish.iova;
   mr->access = wish.access;
   mr->pd = Use(&Pd::of(wish.pd)->users);
@@ -121,7 +140,7 @@ int dereg_mr(ibv_mr* ibv) {
   const int error = context.session.call(ipc::Call::kDeregMr, ibv->handle);
   // A dead daemon no longer uses memory.
   if (error != 0 && error != EIO) return error;
-  wait_for_initiators(context);
+  wait_for_initiators(context, *ibv);
   if (Mr::of(ibv)->memory != nullptr) Mr::of(ibv)->memory->users.fetch_sub(1);
   delete Mr::of(ibv);
   return 0;

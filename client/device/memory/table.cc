@@ -84,14 +84,32 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
   if (*why != ipc::Reached::kNot) return 0;
   for (const auto& one : mapped) {
     if (one.shared) continue;
+    if (kept_out_.meet(one.start, one.end)) {
+      *why = ipc::Reached::kOther;
+      return 0;
+    }
     // What is converted stays so, also if the rest cannot be.
-    const uint64_t from = std::max(one.whole_start, one.start / kNeighbourhood * kNeighbourhood);
-    const uint64_t past = (one.end + kNeighbourhood - 1) / kNeighbourhood * kNeighbourhood;
-    if (convert(from, std::min(one.whole_end, past), one.prot, asker, why) < one.end) return 0;
+    uint64_t from = std::max(one.whole_start, one.start / kNeighbourhood * kNeighbourhood);
+    uint64_t past =
+        std::min(one.whole_end, (one.end + kNeighbourhood - 1) / kNeighbourhood * kNeighbourhood);
+    kept_out_.narrow(&from, &past, one.start, one.end);
+    if (convert(from, past, one.prot, asker, why) < one.end) return 0;
   }
   *why = ipc::Reached::kNot;
   *way = ipc::Way::kInPlace;
   return 0;
+}
+
+void MemoryTable::reach(uint64_t addr, uint64_t length) {
+  if (length == 0) return;
+  const std::lock_guard lock(mutex_);
+  kept_out_.add(page_down(addr), page_up(addr + length));
+}
+
+void MemoryTable::leave(uint64_t addr, uint64_t length) {
+  if (length == 0) return;
+  const std::lock_guard lock(mutex_);
+  kept_out_.remove(page_down(addr), page_up(addr + length));
 }
 
 ipc::Reached MemoryTable::obstacle() {
@@ -159,6 +177,7 @@ void MemoryTable::after_fork_in_child() {
   };
   if (conversions_ != 0) (void)visit_shared_files(revert_one, this);
   conversions_ = 0;
+  kept_out_ = {};
   arena_ = {};  // the parent's; the child's sessions bring another one
   watch_.forget();
   // The parent's watcher may have it.

@@ -19,6 +19,12 @@
 // converting thread writes only to its stack meanwhile, so a range in the mapping of that stack is
 // never converted.
 //
+// What the daemon reaches is not converted meanwhile: a reach thread would store into pages that
+// are being exchanged.
+//
+// take_back() is the way back, for memory where a peer that has stopped may still store (ends.cc).
+// It is never put in place again.
+//
 // fork(3): the child gets private copies before it runs on, and the parent waits for that. A child
 // that is made in another way (clone(2), _Fork()) does not have the pages at all: to touch them is
 // SIGSEGV (MADV_DONTFORK), so it cannot change the parent's.
@@ -29,8 +35,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "client/device/memory/arena.h"
+#include "client/device/memory/ranges.h"
 #include "client/device/memory/standstill.h"
 #include "client/device/memory/watch.h"
 #include "core/base/fd.h"
@@ -60,6 +68,15 @@ class MemoryTable {
   [[nodiscard]] int acquire(uint64_t addr, uint64_t length, bool writable, const Asker& asker,
                             ipc::Way* way, ipc::Reached* why);
 
+  // [addr, addr + length) is registered and reached; that is over.
+  void reach(uint64_t addr, uint64_t length);
+  void leave(uint64_t addr, uint64_t length);
+
+  [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  // Makes the pages [start, end) private, under lock(). Nobody but this program stores there
+  // meanwhile. False: that failed for a part; to be tried again.
+  [[nodiscard]] bool take_back(uint64_t start, uint64_t end, const Asker& asker);
+
   // fork(2) handlers.
   void before_fork();
   void after_fork_in_parent();
@@ -80,6 +97,9 @@ class MemoryTable {
   uint64_t convert_chunk(uint64_t start, uint64_t end, int prot, const Asker& asker,
                          ipc::Reached* why);
   uint64_t turn(Standstill& still, uint64_t start, uint64_t end, int prot);
+  bool give_back(const Mapped& one, const Asker& asker);
+  uint64_t give_back_held(const Mapped& one, const Asker& asker);
+  uint64_t turn_back(Standstill& still, uint8_t* copy, uint64_t start, uint64_t end, int prot);
   void revert_in_child(const Mapped& one);
   [[nodiscard]] int open_userfaultfd();
 
@@ -92,8 +112,31 @@ class MemoryTable {
   base::Fd userfaultfd_;  // protects pages while they are exchanged; not the watcher's
   uint32_t conversions_ = 0;
   bool too_many_mappings_ = false;
+  Ranges kept_out_;  // what is not converted
   Spare spare_;
   int fork_pipe_[2] = {-1, -1};
+};
+
+// While it exists, [addr, addr + length) is registered and reached.
+class ReachedMemory {
+ public:
+  ReachedMemory() = default;
+  ReachedMemory(uint64_t addr, uint64_t length) : addr_(addr), length_(length) {
+    MemoryTable::instance().reach(addr_, length_);
+  }
+  ReachedMemory(ReachedMemory&& other) noexcept
+      : addr_(other.addr_), length_(std::exchange(other.length_, 0)) {}
+  ReachedMemory& operator=(ReachedMemory&& other) noexcept {
+    std::swap(addr_, other.addr_);
+    std::swap(length_, other.length_);
+    return *this;
+  }
+  ~ReachedMemory() {
+    if (length_ != 0) MemoryTable::instance().leave(addr_, length_);
+  }
+
+ private:
+  uint64_t addr_ = 0, length_ = 0;
 };
 
 }  // namespace vrdma::client

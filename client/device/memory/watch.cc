@@ -134,6 +134,11 @@ bool Watch::cover(uint64_t start, uint64_t end) {
   return ::ioctl(events_.get(), UFFDIO_REGISTER, &reg) == 0;
 }
 
+void Watch::uncover(uint64_t start, uint64_t end) const {
+  const uffdio_range range{start, end - start};
+  (void)::ioctl(events_.get(), UFFDIO_UNREGISTER, &range);
+}
+
 bool Watch::is_alone_with() const {
   struct stat tasks {};
   return events_.valid() && ::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 2 + 2;

@@ -52,6 +52,8 @@ class Watch {
   [[nodiscard]] bool is_trusted() const { return !blind_.load(std::memory_order_relaxed); }
   // Watches [start, end), which maps the arena, from now on. False: no memory.
   [[nodiscard]] bool cover(uint64_t start, uint64_t end);
+  // The opposite, under `exchange`: so that a call of the library's own there waits for nobody.
+  void uncover(uint64_t start, uint64_t end) const;
   // True if the calling thread and the watcher are the only threads.
   [[nodiscard]] bool is_alone_with() const;
   // Of the program's table of descriptors; -1: none.

@@ -182,8 +182,7 @@ TEST_F(Connected, AnswersAnAtomicWhoseKeyIsGoneSince) {
   add.rdma.compare_add = 1;
   ASSERT_TRUE(a.post_send(*pair.a, add, {{kBase, 8, a_key}}));
   std::unique_lock held(*b.context.process->reach()->memory()->changes);
-  const uint32_t begun = ipc::mark_word(ipc::Mark::kBegun, 0);
-  ASSERT_TRUE(wait_for([&] { return pair.a->block->mark == begun; }));
+  ASSERT_TRUE(wait_for([&] { return pair.b->block->arriving == 1; }));
   held.unlock();
   while (__atomic_load_n(word, __ATOMIC_RELAXED) == 0) std::this_thread::yield();
   b.deregister(b_reached);
@@ -193,14 +192,13 @@ TEST_F(Connected, AnswersAnAtomicWhoseKeyIsGoneSince) {
 // What was begun is done once, and its answer goes nowhere.
 TEST_F(Connected, IsAbandonedWhileItChangesAnOperand) {
   auto* word = reinterpret_cast<uint64_t*>(b_own.data());
-  const uint32_t begun = ipc::mark_word(ipc::Mark::kBegun, 0);
   for (uint64_t round = 0; round < 3; ++round) {
     pair = world.connected();
     ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
     add.rdma.compare_add = 1;
     ASSERT_TRUE(a.post_send(*pair.a, add, {{at(a_own), 8, a_reached}}));
     std::unique_lock held(*b.context.process->reach()->memory()->changes);
-    ASSERT_TRUE(wait_for([&] { return pair.a->block->mark == begun; }));
+    ASSERT_TRUE(wait_for([&] { return pair.b->block->arriving == 1; }));
     if (round == 0) a.context.destroy_qp(*pair.a);
     if (round == 1) a.context.reset_qp(*pair.a);
     if (round == 2) b.context.destroy_qp(*pair.b);
@@ -231,6 +229,44 @@ TEST_F(Connected, DoubtsAWriteOnlyWhereItsEndIsNotThere) {
   EXPECT_EQ(was_begun(5, 4), WcStatus::kRetryExceeded);
   EXPECT_EQ(doubted, 1u);
   EXPECT_EQ(*written, 4u);
+}
+
+TEST_F(Connected, LooksForTheEndOfADoubtfulWriteInReachedMemory) {
+  const auto size = static_cast<uint32_t>(b_own.size());
+  const auto was_begun = [&](uint8_t last) {
+    pair = world.connected();
+    fill(a_own.data(), size);
+    std::fill(b_own.begin(), b_own.end(), uint8_t{0});
+    std::copy(a_own.end() - 8, a_own.end(), b_own.end() - 8);
+    b_own.back() = last;
+    pair.a->block->mark = ipc::mark_word(ipc::Mark::kBegun, 0);
+    pair.a->sender->adopted();
+    return run(rdma_wqe(Opcode::kRdmaWrite, at(b_own), b_reached), {{at(a_own), size, a_reached}});
+  };
+  const base::Counter& doubted = world.fabric.counters.requests_in_doubt;
+  fill(a_own.data(), size);
+  const uint8_t last = a_own.back();
+  EXPECT_EQ(was_begun(last), WcStatus::kSuccess);
+  EXPECT_EQ(doubted, 0u);
+  EXPECT_EQ(b_own.front(), 0) << "it is not written twice";
+  EXPECT_EQ(was_begun(static_cast<uint8_t>(last + 1)), WcStatus::kRetryExceeded);
+  EXPECT_EQ(doubted, 1u);
+  EXPECT_EQ(b_own.front(), 0);
+}
+
+// While a job stores by way of a queue pair in ERR, nothing is flushed.
+TEST_F(Connected, TellsWhileBytesArrive) {
+  ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
+  add.rdma.compare_add = 1;
+  ASSERT_TRUE(a.post_send(*pair.a, add, {{kBase, 8, a_key}}));
+  std::unique_lock held(*b.context.process->reach()->memory()->changes);
+  ASSERT_TRUE(wait_for([&] { return pair.b->block->arriving == 1; }));
+  pair.b->fail();
+  settle(5);
+  EXPECT_EQ(pair.b->block->arriving, 1u);
+  held.unlock();
+  EXPECT_TRUE(wait_for([&] { return pair.b->block->arriving == 0; }));
+  EXPECT_EQ(*reinterpret_cast<uint64_t*>(b_own.data()), 1u);
 }
 
 TEST_F(Connected, CompletesReceivesInOrder) {

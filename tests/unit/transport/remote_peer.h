@@ -40,7 +40,7 @@ class NetworkSender final : public rdma::Sender {
     for (; count > 0 && !window_.empty(); --count) {
       Sent& sent = window_.front();
       const bool reads = sent.plan.opcode == verbs::Opcode::kRdmaRead;
-      const bool ok = !reads || move(sent.plan.target, *qp_.context->process, true, sent.bytes, 0,
+      const bool ok = !reads || move(sent.plan.target, *qp_.context->process, &qp_, sent.bytes, 0,
                                      nullptr, [](bool) {});
       const rdma::WorkRequest request = sent.request;
       const auto length = static_cast<uint32_t>(reads ? sent.plan.length : 0);
@@ -85,7 +85,8 @@ class NetworkSender final : public rdma::Sender {
     const uint64_t at = sent.request.wqe.rdma.remote_addr;
     if (sent.plan.opcode == verbs::Opcode::kRdmaRead)
       return void(std::memcpy(bytes.data(), &peer_.memory.at(at), bytes.size()));
-    (void)move(sent.plan.source, *qp_.context->process, false, sent.bytes, 0, nullptr, [](bool) {});
+    (void)move(sent.plan.source, *qp_.context->process, nullptr, sent.bytes, 0, nullptr,
+               [](bool) {});
     if (verbs::is_send(sent.plan.opcode))
       peer_.messages.push_back(bytes);
     else
@@ -129,8 +130,8 @@ class NetworkReceiver {
       moved = receiver_.change(request, plan.source.pieces[0], buffer, nullptr, then, &ok);
     } else {
       const bool reads = plan.opcode == verbs::Opcode::kRdmaRead;
-      moved = move(reads ? plan.source : plan.target, *receiver_.home().process, !reads, buffer, 0,
-                   nullptr, then);
+      moved = move(reads ? plan.source : plan.target, *receiver_.home().process,
+                   reads ? nullptr : &qp_, buffer, 0, nullptr, then);
     }
     if (!moved) ok = test::run_until(loop_, [&] { return over; }) && ok;
     if (!ok) return rdma::Outcome::kRemoteAccess;

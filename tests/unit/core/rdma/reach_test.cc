@@ -71,6 +71,42 @@ TEST_F(Reaches, ReadAndWriteInParts) {
   EXPECT_NE(memory[50'030], 7);
 }
 
+TEST_F(Reaches, DoNothingWhilePaused) {
+  auto buffer = std::make_shared<std::vector<uint8_t>>(8, uint8_t{7});
+  submit(1, true, {{at(0), 8, 0}}, buffer);
+  bool ready = false, again = false, empty = false;
+  auto first = reach->pause([&] { ready = true; });
+  submit(2, true, {{at(8), 8, 0}}, buffer);
+  ASSERT_TRUE(run_until(*loop, [&] { return ready; }));
+  EXPECT_EQ(ended, (Ended{{1, true}}));
+  auto second = reach->pause([&] { again = true; });
+  EXPECT_TRUE(again);
+  reach->barrier([&] { empty = true; });
+  first.reset();
+  run_for(*loop, std::chrono::milliseconds(5));
+  EXPECT_EQ(memory[8], 0);
+  EXPECT_FALSE(empty) << "a job that waits may still store";
+  second.reset();
+  ASSERT_TRUE(run_until(*loop, [&] { return empty; }));
+  EXPECT_EQ(ended, (Ended{{1, true}, {2, true}}));
+  EXPECT_EQ(memory[8], 7);
+}
+
+TEST_F(Reaches, MarkTheEndOfWhatTheyStore) {
+  auto buffer = std::make_shared<std::vector<uint8_t>>(8, uint8_t{7});
+  std::vector<std::pair<ipc::Mark, uint8_t>> marks;  // and what stood there
+  Reach::Job job;
+  job.write = true;
+  job.parts = {{at(0), 4, 0}, {at(10), 4, 4}};
+  job.buffer = buffer;
+  job.mark = [&](ipc::Mark mark) { marks.emplace_back(mark, memory[10]); };
+  job.done = [this](bool ok) { ended.emplace_back(1, ok); };
+  reach->submit(std::move(job));
+  ASSERT_TRUE(wait_for(1));
+  using Marks = std::vector<std::pair<ipc::Mark, uint8_t>>;
+  EXPECT_EQ(marks, (Marks{{ipc::Mark::kBegun, 0}, {ipc::Mark::kDone, 7}}));
+}
+
 TEST_F(Reaches, WriteOnlyWhenTheyMay) {
   reach->replace(own_files(false));
   EXPECT_FALSE(reach->may_write());
