@@ -1,5 +1,6 @@
 #include "transport/send_ring.h"
 
+#include <cstddef>
 #include <cstring>
 
 namespace vrdma::transport {
@@ -117,9 +118,22 @@ bool SendRing::let_go() {
   return token.compare_exchange_strong(free, ipc::token_word(Token::kWorker, qp_.context->epoch));
 }
 
+std::function<void(ipc::Mark)> SendRing::change_marker(const rdma::Buffer& old) const {
+  uint8_t* const arena = qp_.context->arena->bytes();
+  const uint64_t slot = tail_ & (qp_.sq_depth - 1);
+  uint8_t* const wqe = arena + (qp_.sq - arena) + slot * qp_.send_stride;
+  return [mark = marker(), block = qp_.block, wqe, old](ipc::Mark how) {
+    if (how == ipc::Mark::kBegun) {
+      std::memcpy(wqe + offsetof(ipc::SendWqe, old_value), old->data(), sizeof(uint64_t));
+      block->mark_receive.store(kOldValueStands, std::memory_order_relaxed);
+    }
+    mark(how == ipc::Mark::kDone ? ipc::Mark::kChanged : how);
+  };
+}
+
 SendRing::Interrupted SendRing::interrupted() const {
   const uint32_t word = qp_.block->mark.load(std::memory_order_acquire);
-  for (const auto mark : {ipc::Mark::kBegun, ipc::Mark::kDone})
+  for (const auto mark : {ipc::Mark::kBegun, ipc::Mark::kDone, ipc::Mark::kChanged})
     if (word == ipc::mark_word(mark, tail_))
       return {mark, qp_.block->mark_receive.load(std::memory_order_relaxed)};
   return {ipc::Mark::kNone, 0};

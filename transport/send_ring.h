@@ -86,12 +86,15 @@ class SendRing {
       block->mark.store(ipc::mark_word(mark, tail), std::memory_order_release);
     };
   }
+  // The same for a thread that changes an operand; at kBegun its old value is in `old`.
+  [[nodiscard]] std::function<void(ipc::Mark)> change_marker(const rdma::Buffer& old) const;
   // How far a dead worker had come with the oldest request in hand, and the entry that it marked.
   // kNone: nobody can have noticed anything, and it is simply begun again.
   struct Interrupted {
     ipc::Mark mark;
-    uint32_t receive;
+    uint32_t receive;  // of an atomic that is kBegun, kOldValueStands if SendWqe::old_value does
   };
+  static constexpr uint32_t kOldValueStands = 1;
   [[nodiscard]] Interrupted interrupted() const;
 
  private:

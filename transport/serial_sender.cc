@@ -105,16 +105,20 @@ SerialSender::Next SerialSender::idle() {
 
 // What a dead worker had done of the request in hand.
 void SerialSender::settle() {
-  const auto [mark, receive] = ring_.interrupted();
+  const SendRing::Interrupted interrupted = ring_.interrupted();
+  const ipc::Mark mark = interrupted.mark;
   if (mark == ipc::Mark::kDone) {
     const auto opcode = static_cast<verbs::Opcode>(request_.wqe.opcode);
     return ring_.complete(request_, WcStatus::kSuccess,
                           verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
   }
   if (mark == ipc::Mark::kNone) return;
-  if (const auto status = after_crash(request_, receive)) ring_.complete(request_, *status, 0);
+  if (const auto status = after_crash(request_, interrupted)) ring_.complete(request_, *status, 0);
 }
 
-std::optional<WcStatus> SerialSender::after_crash(rdma::WorkRequest&, uint32_t) { return {}; }
+std::optional<WcStatus> SerialSender::after_crash(rdma::WorkRequest&,
+                                                  const SendRing::Interrupted&) {
+  return {};
+}
 
 }  // namespace vrdma::transport

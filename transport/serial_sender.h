@@ -56,11 +56,11 @@ class SerialSender : public rdma::Sender, public Runnable {
   [[nodiscard]] virtual Progress execute(rdma::WorkRequest& request) = 0;
   // Forgets a request that was begun; what it claimed goes back. It may be begun anew.
   virtual void abandon() = 0;
-  // A dead worker had begun with `request` what others may have noticed, and of its receive, if it
-  // completes one, the entry `receive` of the inbox. The status that it ends with; none: it is
-  // begun again.
-  [[nodiscard]] virtual std::optional<verbs::WcStatus> after_crash(rdma::WorkRequest& request,
-                                                                   uint32_t receive);
+  // A dead worker had begun with `request` what others may have noticed (kBegun or kChanged), and
+  // of its receive, if it completes one, the entry of the inbox. The status that it ends with;
+  // none: it is begun again.
+  [[nodiscard]] virtual std::optional<verbs::WcStatus> after_crash(
+      rdma::WorkRequest& request, const SendRing::Interrupted& interrupted);
   // Whether the vdevice's rates permit a request, or a piece of one, now. False: kPending.
   [[nodiscard]] bool admitted();
   [[nodiscard]] const rdma::WorkRequest* in_hand() const {

@@ -115,7 +115,12 @@ constexpr bool is_workers(uint32_t word) {
 
 // What a worker notes of the request at sq_tail before and after what others may notice of it, so
 // that another one, after its death, neither repeats it nor leaves it out.
-enum class Mark : uint32_t { kNone = 0, kBegun = 1, kDone = 2 };
+enum class Mark : uint32_t {
+  kNone = 0,
+  kBegun = 1,
+  kDone = 2,
+  kChanged = 3,  // an atomic has changed its operand, and SendWqe::old_value is the answer to bring
+};
 constexpr uint32_t mark_word(Mark mark, uint32_t index) {
   return static_cast<uint32_t>(mark) | index << 2;
 }
@@ -187,7 +192,7 @@ struct SendWqe {
       uint32_t rkey;    // the new one
     } bind;
   };
-  uint64_t reserved2;
+  uint64_t old_value;  // of an atomic's operand, written by a worker: see Mark::kChanged
   // verbs::Sge[num_sge] or inline_length bytes follow, up to the queue's stride.
 };
 static_assert(sizeof(SendWqe) == 64);

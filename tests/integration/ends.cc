@@ -13,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -203,6 +204,15 @@ class Program {
     reached_ = map(kReached, file);
   }
 
+  // A child that closes the device leaves it to this program: what follows shows it.
+  void close_in_child() const {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(ibv_close_device(context_) == 0 ? 0 : 1);
+    int status = 0;
+    if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0)
+      fail("ibv_close_device in a child");
+  }
+
   // Both programs run the same kinds in the same order.
   void run(bool owns) {
     for (int way = 0; way < static_cast<int>(Way::kCount); ++way)
@@ -358,7 +368,7 @@ class Program {
     // All the messages store the same, so only of the first it can be seen that it is not over.
     const bool in_the_middle = *low == 0 || *high == 0;
     end(kind);
-    std::memset(memory_, kOwners, length_);
+    fill();
     if (stop_) ::kill(peer.pid, SIGCONT);
     if (reading.joinable()) reading.join();
     talk_.meet();
@@ -367,6 +377,16 @@ class Program {
     look(kind);
     talk_.meet();
     return in_the_middle;
+  }
+
+  // First where the message has just been, because what comes late comes there.
+  void fill() const {
+    constexpr size_t kStep = 64u << 10, kAround = 512u << 10;
+    size_t at = length_ / 8;
+    while (at + kStep < length_ && memory_[at] != 0) at += kStep;
+    const size_t from = at - std::min(at, kAround), to = std::min(length_, at + kAround);
+    std::memset(memory_ + from, kOwners, to - from);
+    std::memset(memory_, kOwners, length_);
   }
 
   static void stop(pid_t pid) {
@@ -403,8 +423,14 @@ class Program {
           fail("ibv_rereg_mr");
         return;
       case Way::kFlush: {
-        side_.to(IBV_QPS_ERR);
         int left = kMessages;
+        if (kind.message == Message::kSend) {
+          // A request with a wrong key brings the queue pair to ERR, and no call waits for it.
+          send_nonsense();
+          ++left;
+        } else {
+          side_.to(IBV_QPS_ERR);
+        }
         while (left-- > 0) (void)side_.completion();
         return;
       }
@@ -422,6 +448,16 @@ class Program {
       case Way::kCount:
         break;
     }
+  }
+
+  void send_nonsense() const {
+    ibv_sge sge = all();
+    sge.lkey = ~sge.lkey;
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    if (ibv_post_send(side_.qp, &wr, &bad) != 0) fail("ibv_post_send");
   }
 
   void look(const Kind& kind) const {
@@ -457,5 +493,6 @@ int main(int argc, char** argv) {
   const Talk talk(words[3].c_str(), peer);
   Program program(words[1].c_str(), std::atoi(words[2].c_str()), talk,
                   static_cast<unsigned>(std::strtoul(words[4].c_str(), nullptr, 10)), stop);
+  program.close_in_child();
   program.run(peer == nullptr);
 }

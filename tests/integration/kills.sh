@@ -1,11 +1,12 @@
 #!/bin/bash
-# kills.sh MOMENTS FLOW [SEED]: kills processes of the daemon at random moments. Three pairs of programs go on all
+# kills.sh MOMENTS FLOW [SEED]: kills processes of the daemon at random moments. Four pairs of programs go on all
 # the while, and check their data and completions; in the end nothing is left.
 #
 #   +-----------+           +-----------+
 #   | ra -- eth0|           |eth0 -- rb |   of tenant red, mediated
-#   | ba -- eth0|===========|eth0 -- bb |   of tenant blue, mediated
+#   | ba -- eth0|===========|eth0 -- bb |   of tenant blue, mediated, with memory that is reached
 #   | ga -- eth0|           |eth0 -- gb |   of tenant green, direct
+#   | wa -- eth0|           |eth0 -- wb |   of tenant white, with direct links and memory that is reached
 #   +-----------+           +-----------+
 #
 # Each moment ends one process or two: workers, control, the broker, the intake or the stopper. A worker is replaced
@@ -20,9 +21,9 @@ begin_moments "$@"
 start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-TENANTS=(red blue green)
+TENANTS=(red blue green white)
 for tenant in "${TENANTS[@]}"; do
-  [[ $tenant == green ]] && how=() || how=(--no-direct)
+  [[ $tenant == @(green|white) ]] && how=() || how=(--no-direct)
   vdev_create "${tenant:0:1}a" a eth0 --tenant "$tenant" "${how[@]}"
   vdev_create "${tenant:0:1}b" b eth0 --tenant "$tenant" "${how[@]}"
 done
@@ -79,7 +80,7 @@ restart_if_it_ends() {
   launch_daemon
 }
 
-KINDS=(worker/red worker/blue worker/green crash/red crash/blue crash/green control broker intake stopper)
+KINDS=(worker/red worker/blue worker/green worker/white crash/red crash/blue crash/green crash/white control broker intake stopper)
 
 # The broker has what it needs for workers from the first one on.
 LIMIT=20 on a nobody ibv_devinfo -d ra >/dev/null || fail "ra cannot be opened"
@@ -88,7 +89,12 @@ no_workers() { [[ -z $(workers) ]]; }
 wait_until 10 no_workers || fail "idle workers that are killed are replaced"
 rest=$(holdings)
 port=18520
-for tenant in "${TENANTS[@]}"; do begin_flow "$tenant" "${tenant:0:1}a" "${tenant:0:1}b" $((port++)); done
+for tenant in "${TENANTS[@]}"; do
+  ENVIRONMENT_OF_ALL=("${ENVIRONMENT[@]}")
+  [[ $tenant != @(blue|white) ]] || ENVIRONMENT+=(VRDMA_MEMORY=reached)
+  begin_flow "$tenant" "${tenant:0:1}a" "${tenant:0:1}b" $((port++))
+  ENVIRONMENT=("${ENVIRONMENT_OF_ALL[@]}")
+done
 flows_go_on "before the first moment"
 for ((number = 1; number <= moments; ++number)); do
   victims=("${KINDS[RANDOM % ${#KINDS[@]}]}")
@@ -109,12 +115,12 @@ wait_until 20 daemon_answers || fail "$AT: vrdmad does not answer on its admin s
 flows_go_on "$AT"
 for tenant in "${TENANTS[@]}"; do
   direct=$(ctl stats "${tenant:0:1}a" | awk '$2 == "work_requests_direct" { n += $3 } END { print n ? "direct" : "mediated" }')
-  [[ $tenant:$direct == @(red:mediated|blue:mediated|green:direct) ]] || fail "$AT: the requests of $tenant are $direct"
+  [[ $tenant:$direct == @(red:mediated|blue:mediated|green:direct|white:mediated) ]] || fail "$AT: the requests of $tenant are $direct"
 done
 
 say "the programs end, and nothing is left"
 end_flows "$AT"
-no_sessions() { [[ $(ctl vdev list -o json | grep -c '"sessions": 0,') -eq 6 ]] && no_session_files; }
+no_sessions() { [[ $(ctl vdev list -o json | grep -c '"sessions": 0,') -eq 8 ]] && no_session_files; }
 wait_until 10 no_sessions || fail "$AT: sessions are left: $(ctl vdev list; ls "$R/state")"
 wait_until 20 no_workers || fail "$AT: there are the workers $(workers)"
 wait_until 30 holds_only "$rest" || fail "$AT: vrdmad held [$rest], now holds [$(holdings)]"

@@ -67,26 +67,39 @@ void ConnectedSender::srq_gone(uint32_t srqn) {
   if (in_hand() != nullptr && in_hand()->wqe.srqn == srqn) link_changed();
 }
 
-std::optional<WcStatus> ConnectedSender::after_crash(rdma::WorkRequest& request, uint32_t receive) {
+std::optional<WcStatus> ConnectedSender::after_crash(rdma::WorkRequest& request,
+                                                     const SendRing::Interrupted& interrupted) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   if (verbs::is_local(opcode)) {
     key_change_.after_crash(request, qp_);
     return {};
   }
   if (verbs::consumes_receive(opcode)) {
-    if (delivered(request, receive)) return WcStatus::kSuccess;
+    if (delivered(request, interrupted.receive)) return WcStatus::kSuccess;
     // The key was checked before the mark was set.
     if (opcode == verbs::Opcode::kSendWithInvalidate && qp_.link.out != nullptr &&
         rdma::invalidatable(*qp_.link.out, request.wqe.imm) == nullptr)
       receiver_.has_invalidated();
     return {};
   }
+  if (verbs::is_atomic(opcode) && interrupted.mark == ipc::Mark::kChanged) {
+    has_changed(request.wqe.old_value);
+    return {};
+  }
   if (written(request)) return WcStatus::kSuccess;
-  if (is_reached_write(request)) {
+  if (verbs::is_atomic(opcode) ? interrupted.receive == SendRing::kOldValueStands
+                               : is_reached_write(request)) {
     in_doubt_ = true;
     return {};
   }
   return give_up_in_doubt();
+}
+
+// What is left of an atomic is to bring its answer.
+void ConnectedSender::has_changed(uint64_t old) {
+  buffer_ = rdma::make_buffer(nullptr, sizeof old);
+  std::memcpy(buffer_->data(), &old, sizeof old);
+  stage_ = Stage::kChanged;
 }
 
 // It may have been done, or not: the worker died in the microsecond between.
@@ -170,7 +183,8 @@ Progress ConnectedSender::attempt(rdma::WorkRequest& request) {
   Plan plan;
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
-  if (in_doubt_) return step_doubt(plan);
+  if (in_doubt_)
+    return verbs::is_atomic(plan.opcode) ? step_doubtful_atomic(request, plan) : step_doubt(plan);
   if (fill_ == Fill::kLocal || fill_ == Fill::kRemote) return fill(request, plan);
   if (verbs::is_atomic(plan.opcode) ? !plan.reached : !plan.reached && plan.length <= kSlice) {
     if (!try_in_place([&] { return perform(request, plan); })) return not_in_place(request, plan);
@@ -429,6 +443,37 @@ Progress ConnectedSender::step_doubt(const Plan& plan) {
   return done(status);
 }
 
+// The operand is what it was, and is changed now; or it is what it was to become. Else others have
+// changed it since.
+Progress ConnectedSender::step_doubtful_atomic(rdma::WorkRequest& request, const Plan& plan) {
+  const uint64_t old = request.wqe.old_value, becomes = rdma::changed(request, old);
+  uint64_t found = old;
+  if (stage_ == Stage::kStart && becomes != old) {
+    found_ = make_buffer(sizeof found);
+    if (found_ == nullptr) return {Progress::Kind::kPending};
+    stage_ = Stage::kRead;
+    rdma::WorkRequest exchange = request;
+    exchange.wqe.opcode = static_cast<uint8_t>(verbs::Opcode::kCompareSwap);
+    exchange.wqe.rdma.compare_add = old;
+    exchange.wqe.rdma.swap = becomes;
+    ++jobs_;
+    bool ok = false;
+    if (!receiver_.change(exchange, plan.source.pieces[0], found_, qp_.context->device->meter,
+                          job_done(), &ok))
+      return {Progress::Kind::kPending};
+    --jobs_;
+    failed_ = !ok;
+  }
+  if (found_ != nullptr) std::memcpy(&found, found_->data(), sizeof found);
+  if (failed_ || (found != old && found != becomes)) {
+    abandon();
+    return done(give_up_in_doubt());
+  }
+  in_doubt_ = false;
+  has_changed(old);
+  return answer(request);
+}
+
 // Whose memory was not as its key promised.
 Outcome ConnectedSender::failure(const Plan& plan) const {
   const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
@@ -455,10 +500,12 @@ Progress ConnectedSender::step_atomic(rdma::WorkRequest& request, const Plan& pl
   stage_ = Stage::kChanged;
   ++jobs_;
   bool ok = false;
+  const auto mark = ring_.change_marker(buffer_);
   if (!operand.reached) ring_.mark(ipc::Mark::kBegun);
   if (!receiver_.change(request, operand, buffer_, qp_.context->device->meter, job_done(), &ok,
-                        marker()))
+                        if_it_goes_on(mark)))
     return {Progress::Kind::kPending};
+  if (ok) mark(ipc::Mark::kDone);
   --jobs_;
   failed_ = !ok;
   return answer(request);
@@ -488,13 +535,14 @@ bool ConnectedSender::move(const rdma::PieceList& pieces, rdma::Process& process
   ++jobs_;
   const bool moved =
       transport::move(pieces, process, written, buffer, 0, qp_.context->device->meter, job_done(),
-                      ends ? marker() : std::function<void(ipc::Mark)>());
+                      ends ? if_it_goes_on(ring_.marker()) : std::function<void(ipc::Mark)>());
   if (moved) --jobs_;
   return moved;
 }
 
-std::function<void(ipc::Mark)> ConnectedSender::marker() const {
-  return [mark = ring_.marker(), alive = std::weak_ptr(alive_)](ipc::Mark how) {
+std::function<void(ipc::Mark)> ConnectedSender::if_it_goes_on(
+    std::function<void(ipc::Mark)> mark) const {
+  return [mark = std::move(mark), alive = std::weak_ptr(alive_)](ipc::Mark how) {
     if (!alive.expired()) mark(how);
   };
 }

@@ -38,8 +38,8 @@ class ConnectedSender final : public SerialSender {
  private:
   [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
   void abandon() override;
-  [[nodiscard]] std::optional<verbs::WcStatus> after_crash(rdma::WorkRequest& request,
-                                                           uint32_t receive) override;
+  [[nodiscard]] std::optional<verbs::WcStatus> after_crash(
+      rdma::WorkRequest& request, const SendRing::Interrupted& interrupted) override;
   // Whether the receive of `request` was completed as entry `index` of its inbox.
   [[nodiscard]] bool delivered(const rdma::WorkRequest& request, uint32_t index) const;
   // Whether it is certain that memory is as `request` was to leave it.
@@ -72,6 +72,8 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
   // Finds out whether the end of a WRITE was stored by a dead worker.
   [[nodiscard]] Progress step_doubt(const rdma::Plan& plan);
+  [[nodiscard]] Progress step_doubtful_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
+  void has_changed(uint64_t old);
   [[nodiscard]] Progress step_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Progress answer(rdma::WorkRequest& request);
   [[nodiscard]] Progress go_on(const rdma::WorkRequest& request, const rdma::Plan& plan,
@@ -83,8 +85,9 @@ class ConnectedSender final : public SerialSender {
   // `written`: see transport::move().
   [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, rdma::Qp* written,
                           const rdma::Buffer& buffer, bool ends = false);
-  // For the thread that stores the end of what is in hand.
-  [[nodiscard]] std::function<void(ipc::Mark)> marker() const;
+  // `mark` as long as the request in hand is not abandoned.
+  [[nodiscard]] std::function<void(ipc::Mark)> if_it_goes_on(
+      std::function<void(ipc::Mark)> mark) const;
   [[nodiscard]] std::function<void(bool ok)> job_done();
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 

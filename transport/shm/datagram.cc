@@ -22,7 +22,9 @@ uint64_t DatagramSender::max_length() const { return qp_.context->device->roce_m
 
 // Others may have sent there since. To a group or another host it is not sent again: some may have
 // it.
-std::optional<WcStatus> DatagramSender::after_crash(rdma::WorkRequest& request, uint32_t receive) {
+std::optional<WcStatus> DatagramSender::after_crash(rdma::WorkRequest& request,
+                                                    const SendRing::Interrupted& interrupted) {
+  const uint32_t receive = interrupted.receive;
   const verbs::Gid destination = verbs::Gid::of(request.wqe.ud.dgid);
   const rdma::Qp* target = destination.is_multicast()
                                ? nullptr

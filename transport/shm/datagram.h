@@ -27,8 +27,8 @@ class DatagramSender final : public MessageSender {
   ~DatagramSender() override { abandon(); }
 
  private:
-  [[nodiscard]] std::optional<verbs::WcStatus> after_crash(rdma::WorkRequest& request,
-                                                           uint32_t receive) override;
+  [[nodiscard]] std::optional<verbs::WcStatus> after_crash(
+      rdma::WorkRequest& request, const SendRing::Interrupted& interrupted) override;
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;
   [[nodiscard]] uint64_t max_length() const override;
   [[nodiscard]] Progress send(const rdma::WorkRequest& request, const Message& message) override;

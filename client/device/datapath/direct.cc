@@ -216,13 +216,14 @@ void settle(Qp& qp) {
   publish_results(qp, first + 1, request.signaled);
 }
 
-// Whether a dead worker may have done the first request of the ring, or not. The next one can find
-// out.
+// Whether a dead worker may have done the first request of the ring, or not, or has not brought its
+// answer. The next one can find out.
 bool is_in_doubt(const Qp& qp) {
   const uint32_t first = qp.block->sq_tail.load(std::memory_order_acquire);
+  const uint32_t mark = qp.block->mark.load(std::memory_order_acquire);
   return !ring_is_empty(qp) &&
-         qp.block->mark.load(std::memory_order_acquire) ==
-             ipc::mark_word(ipc::Mark::kBegun, first) &&
+         (mark == ipc::mark_word(ipc::Mark::kBegun, first) ||
+          mark == ipc::mark_word(ipc::Mark::kChanged, first)) &&
          !verbs::consumes_receive(
              static_cast<verbs::Opcode>(qp.posted[first & (qp.sq_depth - 1)].opcode));
 }

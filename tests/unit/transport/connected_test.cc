@@ -254,6 +254,36 @@ TEST_F(Connected, LooksForTheEndOfADoubtfulWriteInReachedMemory) {
   EXPECT_EQ(b_own.front(), 0);
 }
 
+TEST_F(Connected, FindsOutWhetherADoubtfulAtomicWasDone) {
+  auto* word = reinterpret_cast<uint64_t*>(b_own.data());
+  const auto was_begun = [&](ipc::Mark mark, uint64_t old, uint64_t there) {
+    pair = world.connected();
+    *word = there;
+    pair.a->block->mark = ipc::mark_word(mark, 0);
+    pair.a->block->mark_receive = SendRing::kOldValueStands;
+    pair.a->sender->adopted();
+    ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
+    add.rdma.compare_add = 3;
+    add.old_value = old;
+    return run(add, {{at(a_own), 8, a_reached}});
+  };
+  const auto answer = [&] { return *reinterpret_cast<uint64_t*>(a_own.data()); };
+  EXPECT_EQ(was_begun(ipc::Mark::kBegun, 5, 5), WcStatus::kSuccess);
+  EXPECT_EQ(*word, 8u);
+  EXPECT_EQ(answer(), 5u);
+  EXPECT_EQ(was_begun(ipc::Mark::kBegun, 6, 9), WcStatus::kSuccess);
+  EXPECT_EQ(*word, 9u);
+  EXPECT_EQ(answer(), 6u);
+  EXPECT_EQ(was_begun(ipc::Mark::kChanged, 7, 100), WcStatus::kSuccess);
+  EXPECT_EQ(*word, 100u);
+  EXPECT_EQ(answer(), 7u);
+  const base::Counter& doubted = world.fabric.counters.requests_in_doubt;
+  EXPECT_EQ(doubted, 0u);
+  EXPECT_EQ(was_begun(ipc::Mark::kBegun, 8, 12), WcStatus::kRetryExceeded);
+  EXPECT_EQ(doubted, 1u);
+  EXPECT_EQ(*word, 12u);
+}
+
 // While a job stores by way of a queue pair in ERR, nothing is flushed.
 TEST_F(Connected, TellsWhileBytesArrive) {
   ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
