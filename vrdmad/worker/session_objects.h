@@ -177,8 +177,8 @@ class SessionObjects {
   Stopper::Ticket held_;                       // the program's threads, perhaps
   std::vector<std::shared_ptr<void>> paused_;  // those that reach its memory, by kReach
   std::vector<uint32_t> made_reached_;
-  base::EventLoop::Timer unsent_;              // events wait for room
-  base::EventLoop::Timer unreached_;           // the goodbye waits
+  base::EventLoop::Timer unsent_;     // events wait for room
+  base::EventLoop::Timer unreached_;  // the goodbye waits
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
