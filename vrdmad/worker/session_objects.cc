@@ -216,8 +216,10 @@ void fail_unless_reset(rdma::Qp& qp) {
 
 }  // namespace
 
+// The state of its queue pairs stays: other threads of the program, which has not ended yet, may
+// poll, and must find no errors.
 void SessionObjects::end_traffic(Answer* answer) {
-  context_->qps.each(fail_unless_reset);
+  context_->qps.each([this](rdma::Qp& qp) { context_->device->fabric->cut(qp); });
   answer_when_unreached(answer);
   if (!answer->deferred) return;
   // A page that does not come must not keep a program from its end.

@@ -85,8 +85,8 @@ class SessionObjects {
   [[nodiscard]] bool gets_on(uint32_t qp) const;
   // The program has published work, or receives.
   void scan_doorbells();
-  // The program has said goodbye: its queue pairs end, and the answer goes out when nobody stores
-  // in its memory any more; or after a moment, if that takes longer.
+  // The program has said goodbye: its connections end, and the answer goes out when nobody stores
+  // in its memory by way of them any more; or after a moment, if that takes longer.
   void end_traffic(Answer* answer);
   // The vdevice has gone: tells the program and flushes its queues.
   void device_gone();
