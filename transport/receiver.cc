@@ -83,6 +83,13 @@ bool Receiver::change(const rdma::WorkRequest& request, const rdma::Piece& opera
   return false;
 }
 
+rdma::WorkRequest exchange_of(rdma::WorkRequest atomic, uint64_t was, uint64_t becomes) {
+  atomic.wqe.opcode = static_cast<uint8_t>(verbs::Opcode::kCompareSwap);
+  atomic.wqe.rdma.compare_add = was;
+  atomic.wqe.rdma.swap = becomes;
+  return atomic;
+}
+
 void Receiver::complete(const rdma::WorkRequest& request, const rdma::Plan& plan) {
   // Nobody but us could use the window, and we are not.
   const bool invalidated = std::exchange(invalidated_, false);

@@ -68,6 +68,10 @@ class Receiver {
   bool invalidated_ = false;  // see has_invalidated()
 };
 
+// The compare-and-swap that makes `becomes` of a word that is `was`, at the operand of `atomic`.
+[[nodiscard]] rdma::WorkRequest exchange_of(rdma::WorkRequest atomic, uint64_t was,
+                                            uint64_t becomes);
+
 // Puts a datagram or a frame into the next receive of `target`, which then completes with `entry`,
 // its slot filled in. False: there is no receive, or none that it fits into; it is lost. `payer`
 // pays for what `target`'s reach does; nullptr: `target`'s vdevice.

@@ -149,9 +149,6 @@ class NetSender final : public rdma::Sender,
   Verdict try_exchange(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
                        bool bring_page);
   [[nodiscard]] Verdict exchange_reached(const rdma::WorkRequest& request, const rdma::Plan& plan);
-  // Makes `becomes` of a word that is `was`.
-  [[nodiscard]] static rdma::WorkRequest exchange_of(rdma::WorkRequest request, uint64_t was,
-                                                     uint64_t becomes);
   [[nodiscard]] Verdict bring_operand(const rdma::WorkRequest& request, const rdma::Plan& plan);
 
   // sender_progress.cc

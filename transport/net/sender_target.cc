@@ -222,13 +222,6 @@ Verdict NetSender::try_change(const WorkRequest& request, const Plan& plan, uint
   return bring_operand(request, plan);
 }
 
-WorkRequest NetSender::exchange_of(WorkRequest request, uint64_t was, uint64_t becomes) {
-  request.wqe.opcode = static_cast<uint8_t>(Opcode::kCompareSwap);
-  request.wqe.rdma.compare_add = was;
-  request.wqe.rdma.swap = becomes;
-  return request;
-}
-
 namespace {
 
 StepNote change_of(uint64_t was, uint64_t becomes) {

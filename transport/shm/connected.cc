@@ -452,14 +452,10 @@ Progress ConnectedSender::step_doubtful_atomic(rdma::WorkRequest& request, const
     found_ = make_buffer(sizeof found);
     if (found_ == nullptr) return {Progress::Kind::kPending};
     stage_ = Stage::kRead;
-    rdma::WorkRequest exchange = request;
-    exchange.wqe.opcode = static_cast<uint8_t>(verbs::Opcode::kCompareSwap);
-    exchange.wqe.rdma.compare_add = old;
-    exchange.wqe.rdma.swap = becomes;
     ++jobs_;
     bool ok = false;
-    if (!receiver_.change(exchange, plan.source.pieces[0], found_, qp_.context->device->meter,
-                          job_done(), &ok))
+    if (!receiver_.change(exchange_of(request, old, becomes), plan.source.pieces[0], found_,
+                          qp_.context->device->meter, job_done(), &ok))
       return {Progress::Kind::kPending};
     --jobs_;
     failed_ = !ok;
