@@ -228,7 +228,7 @@ int SessionObjects::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer)
   mr->region = region;
   count_reached(request.to);
   context_->set_key(mr->key, &region);
-  answer_when_unreached(answer);
+  answer_when_key_unused(answer);
   return 0;
 }
 
@@ -240,8 +240,15 @@ int SessionObjects::dereg_mr(uint32_t handle, Answer* answer) {
   context_->give_back_key(mr->key);
   --mr->pd->users;
   context_->mrs.remove(handle);
-  answer_when_unreached(answer);
+  answer_when_key_unused(answer);
   return 0;
+}
+
+// After this an initiator on a direct link is either marked busy or sees that the key has ended.
+// (Fabric::cut_out does the same for links.)
+void SessionObjects::answer_when_key_unused(Answer* answer) {
+  base::AsymmetricFence::heavy();
+  answer_when_unreached(answer);
 }
 
 // A key or a queue pair has ended. When the answer goes out, no worker uses memory by way of it any
@@ -261,7 +268,6 @@ void SessionObjects::answer_when_unreached(Answer* answer) {
 // with `exporter`. The answer goes out when each has called `done`.
 template <class Each>
 void SessionObjects::answer_when(Answer* answer, Each each) {
-  base::AsymmetricFence::heavy();
   auto left = std::make_shared<size_t>(1);  // this function itself
   const auto one_less = [this, left, reply = answer->reply, alive = std::weak_ptr(alive_)] {
     if (--*left > 0 || alive.expired()) return;
@@ -323,6 +329,7 @@ int SessionObjects::reach(const ipc::ReachRequest& request, Answer* answer) {
     made_reached_.push_back(mr.handle);
   });
   ++vdevice_->counters.reached[static_cast<size_t>(ipc::Reached::kLate)];
+  base::AsymmetricFence::heavy();                  // as for a key that has ended
   const auto before = std::exchange(paused_, {});  // goes on until these pauses have begun
   answer_when(answer, [this](rdma::Reach& reach, const rdma::Reach* exporter, auto ready) {
     if (exporter != nullptr) {
@@ -358,7 +365,7 @@ int SessionObjects::dealloc_mw(uint32_t handle, Answer* answer) {
   context_->give_back_key(mw->key);
   --mw->pd->users;
   context_->mws.remove(handle);
-  answer_when_unreached(answer);
+  answer_when_key_unused(answer);
   return 0;
 }
 

@@ -208,14 +208,6 @@ int SessionObjects::import_device(Fds fds) {
   return 0;
 }
 
-namespace {
-
-void fail_unless_reset(rdma::Qp& qp) {
-  if (qp.state() != verbs::QpState::kReset) qp.fail();
-}
-
-}  // namespace
-
 // The state of its queue pairs stays: other threads of the program, which has not ended yet, may
 // poll, and must find no errors.
 void SessionObjects::end_traffic(Answer* answer) {
@@ -228,8 +220,11 @@ void SessionObjects::end_traffic(Answer* answer) {
 
 void SessionObjects::device_gone() {
   context_->raise(verbs::Event::kDeviceFatal, 0);
-  context_->qps.each(fail_unless_reset);
-  context_->targets.each([&](rdma::Target& target) { fail_unless_reset(*target.qp); });
+  const auto fail = [](rdma::Qp& qp) {
+    if (qp.state() != verbs::QpState::kReset) qp.fail();
+  };
+  context_->qps.each(fail);
+  context_->targets.each([&](rdma::Target& target) { fail(*target.qp); });
 }
 
 // The peers that were linked to us learn of our death after a moment, unless they have gone on to

@@ -124,6 +124,7 @@ class SessionObjects {
   int alloc_mw(const ipc::AllocMwRequest& request, Answer* answer);
   int dealloc_mw(uint32_t handle, Answer* answer);
   void answer_when_unreached(Answer* answer);
+  void answer_when_key_unused(Answer* answer);
   template <class Each>
   void answer_when(Answer* answer, Each each);
   int reach(const ipc::ReachRequest& request, Answer* answer);
