@@ -10,6 +10,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/integration/rc.h"
+
 namespace {
 
 constexpr size_t kBytes = 16384;
@@ -40,29 +42,9 @@ struct Device {
     init.cap = {8, 8, 1, 1, 0};
     init.qp_type = IBV_QPT_RC;
     if ((qp = ibv_create_qp(pd, &init)) == nullptr) gone("qp");
-    ibv_qp_attr to{};
-    to.qp_state = IBV_QPS_INIT;
-    to.port_num = 1;
-    to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    if (ibv_modify_qp(qp, &to,
-                      IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS) != 0)
-      gone("INIT");
-    to.qp_state = IBV_QPS_RTR;
-    to.path_mtu = IBV_MTU_1024;
-    to.dest_qp_num = qp->qp_num;
-    to.ah_attr.is_global = to.ah_attr.port_num = 1;
-    if (ibv_query_gid(context, 1, 0, &to.ah_attr.grh.dgid) != 0) gone("gid");
-    if (ibv_modify_qp(qp, &to,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
-      gone("RTR");
-    to.qp_state = IBV_QPS_RTS;
-    to.timeout = 14;
-    to.retry_cnt = to.rnr_retry = 7;
-    if (ibv_modify_qp(qp, &to,
-                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
-      gone("RTS");
+    ibv_gid gid{};
+    if (ibv_query_gid(context, 1, 0, &gid) != 0) gone("gid");
+    if (const char* state = rc::connect(qp, qp->qp_num, gid, 0); state != nullptr) gone(state);
   }
 
   void write() {

@@ -113,10 +113,6 @@ bool is_possible(const Kind& kind, bool stop) {
   switch (kind.way) {
     case Way::kFlush:  // gives the receive, or the READ's memory, back
       return kind.message != Message::kWrite;
-    case Way::kErr:
-    case Way::kReset:
-    case Way::kDestroy:
-      return kind.message != Message::kRead;
     case Way::kUnbind:
       return kind.message == Message::kWrite;
     default:
@@ -258,9 +254,8 @@ class Program {
       ibv_wc rest[16];
       while (ibv_poll_cq(side_.cq, 16, rest) > 0) {
       }
-      if (owns) talk_.put(in_the_middle < wanted && rounds + 1 < kMostRounds);
-      if (!owns) go_on = talk_.get<bool>();
-      if (owns) go_on = in_the_middle < wanted && rounds + 1 < kMostRounds;
+      go_on = owns ? in_the_middle < wanted && rounds + 1 < kMostRounds : talk_.get<bool>();
+      if (owns) talk_.put(go_on);
     }
     if (!owns) return;
     std::printf("%-8s %-6s %-8s %2d rounds, %d ended in the middle\n",
