@@ -12,7 +12,7 @@ using rdma::Outcome;
 using verbs::WcStatus;
 
 void Receiver::abandon() {
-  if (claimed_from_ != nullptr) claimed_from_->give_back(receive_.slot);
+  if (claimed_from_ != nullptr) qp_->give_back(*claimed_from_, receive_.slot);
   claimed_from_ = nullptr;
 }
 

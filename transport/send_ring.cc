@@ -92,8 +92,8 @@ void SendRing::complete(const rdma::WorkRequest& request, WcStatus status, uint3
     device.counters.traffic.count_failed(status);
   else
     count_traffic(qp_, request);
-  if (failed || (request.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, failed);
   if (!failed) {
+    if ((request.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, false);
     if (in_hand_ == 0) qp_.note_drained();
     return;
   }

@@ -185,13 +185,29 @@ void Qp::settle_claim() {
     srq_of_peer->give_back(slot);
 }
 
-std::shared_ptr<void> Qp::arrival() {
-  block->arriving.store(++arriving, std::memory_order_relaxed);
-  return {nullptr, [this, still = std::weak_ptr(alive)](std::nullptr_t) {
-            if (still.expired()) return;
-            block->arriving.store(--arriving, std::memory_order_release);
-            if (arriving == 0 && is_in_error()) tell_flush();
-          }};
+Arrivals::Arrivals(Qp& qp) : qp_(qp), alive_(qp.alive) {
+  qp.block->arriving.store(1, std::memory_order_relaxed);
+}
+
+Arrivals::~Arrivals() {
+  if (!alive_.expired()) qp_.block->arriving.store(0, std::memory_order_release);
+  // A message that waited for one may begin to arrive at once.
+  for (const auto& [srq, slot] : receives_)
+    if (const auto live = srq.lock()) live->give_back(slot);
+  if (!alive_.expired() && qp_.is_in_error() && qp_.arrivals.expired()) qp_.tell_flush();
+}
+
+std::shared_ptr<Arrivals> Qp::arrival() {
+  auto all = arrivals.lock();
+  if (all == nullptr) arrivals = all = std::make_shared<Arrivals>(*this);
+  return all;
+}
+
+void Qp::give_back(Srq& from, uint32_t slot) {
+  if (const auto still = arrivals.lock())
+    still->give_back_after(from, slot);
+  else
+    from.give_back(slot);
 }
 
 // There is something to be flushed in both queues.
@@ -329,7 +345,8 @@ void Context::reset_qp(Qp& qp) {
     qp.inbox_head = 0;
     if (qp.inbox != nullptr) ipc::clear(qp.inbox, qp.inbox_depth);
   }
-  qp.receiving = qp.arriving = 0;
+  qp.receiving = 0;
+  qp.arrivals.reset();
   qp.alive = std::make_shared<int>(0);
   qp.changed();
   qp.block->mark.store(0, std::memory_order_relaxed);

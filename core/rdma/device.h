@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/mapping.h"
@@ -250,6 +251,22 @@ struct Srq {
 [[nodiscard]] base::Result<std::shared_ptr<Outbox>> restore_outbox(Context& initiator,
                                                                    uint64_t offset, uint32_t depth);
 
+struct Qp;
+// What may still store by way of a queue pair: as long as it lives.
+class Arrivals {
+ public:
+  explicit Arrivals(Qp& qp);
+  ~Arrivals();
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
+  void give_back_after(Srq& srq, uint32_t slot) { receives_.emplace_back(srq.weak(), slot); }
+
+ private:
+  Qp& qp_;
+  std::weak_ptr<int> alive_;  // of `qp_`
+  std::vector<std::pair<std::weak_ptr<Srq>, uint32_t>> receives_;
+};
+
 struct Qp {
   uint32_t handle = 0;
   Context* context = nullptr;
@@ -272,9 +289,9 @@ struct Qp {
   uint32_t inbox_taken_over = 0;  // of these, by a daemon before us
   ReceiveQueue receives;
 
-  verbs::Gid sgid{};       // our own, of the path; set at RTR
-  uint32_t receiving = 0;  // datagrams on their way into memory that has to be reached
-  uint32_t arriving = 0;   // see arrival()
+  verbs::Gid sgid{};                 // our own, of the path; set at RTR
+  uint32_t receiving = 0;            // datagrams on their way into memory that has to be reached
+  std::weak_ptr<Arrivals> arrivals;  // see arrival()
   Link link;
 
   std::unique_ptr<Sender> sender;  // none: connected, and never in RTR; or an XRC target
@@ -358,13 +375,17 @@ struct Qp {
   void settle_claim();
   // Held by whatever writes to memory by way of this queue pair and outlasts a turn of the loop: a
   // job of a reach. In an error state the program flushes nothing before the last one has gone.
-  [[nodiscard]] std::shared_ptr<void> arrival();
+  [[nodiscard]] std::shared_ptr<Arrivals> arrival();
+  // Gives a receive back that was claimed of `from` and will not be completed here: at once, or
+  // when nothing arrives any more, because the next message may take it.
+  void give_back(Srq& from, uint32_t slot);
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
   void changed();  // see Context::on_qp_changed
 
  private:
+  friend class Arrivals;
   void tell_flush();
 };
 

@@ -24,8 +24,9 @@ constexpr ibv_wc_opcode kSendOpcodes[verbs::kOpcodeCount] = {
          qp.polled.load(std::memory_order_relaxed);
 }
 
-// The results of executed requests, in order; skips unsignaled successes.
-int drain_sends(Qp& qp, int count, ibv_wc* wc) {
+// The results of executed requests, in order; skips unsignaled successes. Stops at an error, unless
+// told otherwise: see flush().
+int drain_sends(Qp& qp, int count, ibv_wc* wc, bool errors = false) {
   const std::lock_guard lock(qp.poll_mutex);
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
   uint32_t polled = qp.polled.load(std::memory_order_relaxed);
@@ -39,6 +40,7 @@ int drain_sends(Qp& qp, int count, ibv_wc* wc) {
   while (polled != tail && got < count) {
     const PostedSend posted = all_posted[polled & mask];
     const ipc::SendResult result = results[polled & mask];
+    if (result.status != IBV_WC_SUCCESS && !errors) break;
     ++polled;
     keys_ended |= verbs::is_local(static_cast<verbs::Opcode>(posted.opcode));
     if (!posted.signaled && result.status == IBV_WC_SUCCESS) continue;
@@ -146,17 +148,15 @@ bool may_flush(const Qp& qp) {
   return qp.has_failed() || qp.block->arriving.load(std::memory_order_acquire) == 0;
 }
 
-// Flushes a queue pair in an error state: a completion gives its memory back, so nothing is flushed
-// while a reach thread or a peer may still write there. The completion with the error precedes
-// those that it flushes.
+// What is left in a queue pair in an error state, the error itself included: a completion gives
+// memory back, so there is none while a reach thread or a peer may still write there.
 int flush(Qp& qp, const Cq& cq, int count, ibv_wc* wc) {
   const verbs::QpState state = qp.state();
   int got = 0;
   if (!may_flush(qp) || (state == verbs::QpState::kErr && !try_to_outlast_initiator(qp))) return 0;
   if (in_error(state) && qp.send_cq() == &cq) {
-    got = drain_sends(qp, count, wc);
     flush_sends(qp);
-    got += drain_sends(qp, count - got, wc + got);
+    got = drain_sends(qp, count, wc, true);
   }
   if (state == verbs::QpState::kErr && qp.recv_cq() == &cq) {
     got += drain_receives(qp, count - got, wc + got);
@@ -169,6 +169,7 @@ int flush(Qp& qp, const Cq& cq, int count, ibv_wc* wc) {
 // remain, or requests to flush.
 bool has_news(const Cq& cq, const Qp& qp) {
   const auto published = [](const ipc::Word& head) { return head.load(std::memory_order_acquire); };
+  if (qp.state() == verbs::QpState::kErr && !may_flush(qp)) return false;  // it wakes the CQ
   if (qp.send_cq() == &cq) {
     if (has_results(qp)) return true;
     if (in_error(qp.state()) && may_flush(qp) &&
@@ -215,6 +216,7 @@ namespace {
 // All completions of one queue pair in the CQ, up to `count`. Sends and receives alternate in being
 // first.
 int drain(const Cq& cq, Qp& qp, int count, ibv_wc* wc) {
+  if (qp.state() == verbs::QpState::kErr) return flush(qp, cq, count, wc);
   const bool sends = qp.send_cq() == &cq && has_results(qp);
   const bool receives = qp.recv_cq() == &cq && has_receives(qp);
   const bool receives_first = cq.turn % 2 != 0;
