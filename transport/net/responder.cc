@@ -528,6 +528,11 @@ bool Responder::next_answer(Burst* burst) {
       case Verdict::kBusy:
         return false;
       default:
+        // What the network repeated late: the requester may have had its answer, and the key ended.
+        if (answer.again) {
+          answers_.pop_front();
+          return next(burst);
+        }
         // The answer may be gone, if the queue pair went to an error state.
         expected_ = psn;
         refuse(syndrome_of(brought_verdict_));

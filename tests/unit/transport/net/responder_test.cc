@@ -213,6 +213,16 @@ TEST_F(Responders, LookAtTheKeyOfAReadAgainWhenTheyAnswer) {
   EXPECT_EQ(answers[0].syndrome, wire::kNakRemoteAccess);
 }
 
+// The network may bring a repeated request after the requester has had its answer, and has told the
+// program, which has ended the key.
+TEST_F(Responders, DropARepeatedReadWhoseKeyHasEnded) {
+  EXPECT_THAT(give(read(0, 1000)), ElementsAre("read 0"));
+  c.b.revoked = true;
+  EXPECT_THAT(give(read(0, 1000)), IsEmpty());
+  EXPECT_FALSE(c.b.responder.is_over());
+  EXPECT_THAT(give(packet(Operation::kWriteOnly, 1, 0)), ElementsAre("ack 1"));
+}
+
 TEST_F(Responders, AnswerPartsOfReadsAgain) {
   c.b.memory = pattern(8192, 3);
   EXPECT_THAT(give(read(0, 3000)), ElementsAre("read 0", "read 1", "read 2"));
