@@ -123,10 +123,10 @@ std::function<void(ipc::Mark)> SendRing::change_marker(const rdma::Buffer& old) 
   const uint64_t slot = tail_ & (qp_.sq_depth - 1);
   uint8_t* const wqe = arena + (qp_.sq - arena) + slot * qp_.send_stride;
   return [mark = marker(), block = qp_.block, wqe, old](ipc::Mark how) {
-    if (how == ipc::Mark::kBegun) {
-      std::memcpy(wqe + offsetof(ipc::SendWqe, old_value), old->data(), sizeof(uint64_t));
+    // Of an operand in place, the old value is known only when it has been changed.
+    std::memcpy(wqe + offsetof(ipc::SendWqe, old_value), old->data(), sizeof(uint64_t));
+    if (how == ipc::Mark::kBegun)
       block->mark_receive.store(kOldValueStands, std::memory_order_relaxed);
-    }
     mark(how == ipc::Mark::kDone ? ipc::Mark::kChanged : how);
   };
 }
