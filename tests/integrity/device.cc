@@ -152,7 +152,7 @@ void Device::connect(Endpoint* endpoint, const Info& peer) {
   if (reliable) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   modify(endpoint->qp, &attr, mask, "RTR");
   attr.qp_state = IBV_QPS_RTS;
-  attr.timeout = 17;  // 0.5 s
+  attr.timeout = 14;  // 67 ms
   attr.retry_cnt = 7;
   attr.rnr_retry = 7;  // without end
   attr.max_rd_atomic = link.outstanding_reads;
@@ -271,7 +271,8 @@ void Device::close(bool destroys) {
   }
   stations_.clear();
   if (destroys && ibv_dealloc_pd(pd_) != 0) fail("ibv_dealloc_pd");
-  if (ibv_close_device(context_) != 0) fail("ibv_close_device");
+  if (const int error = ibv_close_device(context_); error != 0)
+    fail("ibv_close_device: %d, errno %d", error, errno);
 }
 
 }  // namespace integrity

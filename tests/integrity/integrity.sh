@@ -10,10 +10,22 @@
 setup
 program=$(realpath "$1") mode=$2 seconds=$3
 shift 3
+accidents=() options=(--from "${VRDMA_EPOCH:-0}") wire=()
+for word in "$@"; do
+  case $word in
+    kill) options+=(--kills) WORKERS_END=1 ;;
+    fork) options+=(--forks) ;;
+    loss) options+=(--lossy) wire=(--loss 1 --reorder 3 --duplicate 1 --corrupt 0.5) ;;
+    stop | peer | quota) ;;
+    *) fail "'$word' is no accident" ;;
+  esac
+  if [[ $word != @(fork|loss) ]]; then accidents+=("$word"); fi
+done
+[[ ${#wire[@]} -eq 0 || $mode == network ]] || fail "loss is of the network"
+if [[ " $* " == *" "@(kill|stop)" "* ]]; then need_worker_processes; fi
 start_daemon
 seed=${VRDMA_SEED:-$RANDOM$RANDOM}
 install -m 755 "$program" "$T/integrity"
-options=(--from "${VRDMA_EPOCH:-0}")
 
 # va and vb of one tenant, vc of another one in the same fabric, vd in another fabric: all on one bridge.
 four_members() {
@@ -36,6 +48,26 @@ four_members() {
   ctl fabric set other --reach network >/dev/null
 }
 
+# two_hosts whose link loses packets.
+bad_hosts() {
+  local number=1 space
+  [[ -w /dev/net/tun ]] || skip "there is no /dev/net/tun, to make taps"
+  netns_add a b
+  "$BUILD/lib/vrdma/vrdma-bad-wire" "/run/netns/$(ns a):eth0" "/run/netns/$(ns b):eth0" --seed "$seed" "${wire[@]}" \
+    >"$T/wire.log" 2>&1 &
+  PID[wire]=$!
+  wait_until 5 grep -qs ready "$T/wire.log" || fail "there is no wire: $(<"$T/wire.log")"
+  for space in a b; do
+    ip_in $space address add 10.0.0.$number/24 dev eth0
+    ip_in $space link set eth0 up
+    number=$((number + 1))
+  done
+  vdev_create va a eth0 --tenant red --fabric left
+  vdev_create vb b eth0 --tenant blue --fabric right
+  ctl fabric set left --reach network >/dev/null
+  ctl fabric set right --reach network >/dev/null
+}
+
 case $mode in
   direct | mediated)
     two_vdevices "$mode"
@@ -43,7 +75,7 @@ case $mode in
     members=("a va $INDEX_A" "b vb $INDEX_B")
     ;;
   network)
-    two_hosts
+    if [[ ${#wire[@]} -gt 0 ]]; then bad_hosts; else two_hosts; fi
     members=("a va $(gid_index a va 10.0.0.1)" "b vb $(gid_index b vb 10.0.0.2)")
     ;;
   all)
@@ -54,14 +86,67 @@ case $mode in
   *) fail "'$mode' is no mode" ;;
 esac
 
-say "VRDMA_SEED=$seed"
+# ---- accidents ----------------------------------------------------------------------------------
+declare -A HAPPENED=()
+any_of() { if [[ $# -gt 0 ]]; then echo "${@:RANDOM % $# + 1:1}"; fi; }
+pause() { sleep "0.$(printf '%03d' $((RANDOM % $1)))"; } # less than so many ms
+# process_of_daemon: the id of one, a worker more often than others.
+process_of_daemon() {
+  case $((RANDOM % 7)) in
+    0) echo "$DAEMON" ;;
+    1) helper broker ;;
+    2) helper intake ;;
+    *) any_of $(workers) ;;
+  esac
+}
+serves_or_ended() { ended "$DAEMON" || ctl vdev list >/dev/null 2>&1; }
+# Kills one. The daemon ends without its broker or its intake, and is started again as by a service manager.
+accident_kill() {
+  local pid name
+  pid=$(process_of_daemon)
+  [[ -n $pid ]] || return 0
+  name=$(cat "/proc/$pid/comm" 2>/dev/null) || return 0
+  kill -9 "$pid" 2>/dev/null || return 0
+  HAPPENED[kill $name]=$((${HAPPENED[kill $name]:-0} + 1))
+  if [[ $name != vrdmad-worker ]]; then wait_until 20 ended "$DAEMON" || fail "control goes on without $name"; fi
+  if ended "$DAEMON"; then
+    wait "$DAEMON" 2>/dev/null || true
+    launch_daemon
+    wait_until 20 serves_or_ended || fail "vrdmad does not answer"
+  fi
+}
+accident_stop() {
+  local pid
+  pid=$(process_of_daemon)
+  [[ -n $pid ]] && kill -STOP "$pid" 2>/dev/null || return 0
+  pause 300
+  kill -CONT "$pid" 2>/dev/null || true
+}
+accident_peer() {
+  local number=$((RANDOM % ${#members[@]}))
+  kill -9 "${PID[member$number]}" 2>/dev/null || return 0
+  wait "${PID[member$number]}" 2>/dev/null || true
+  cp "$T/member$number.log" "$T/member$number.before.log"
+  pause 300
+  join_run "$number"
+}
+accident_quota() {
+  ctl quota set va bandwidth=$((RANDOM % 900 + 100))m >/dev/null
+  pause 500
+  ctl quota set va bandwidth=max >/dev/null
+}
+
+# ---- the run ------------------------------------------------------------------------------------
+say "VRDMA_SEED=$seed $mode $*"
 spawn meeting a root "$T/integrity" serve "$T/meeting" "${#members[@]}" "$seconds"
 wait_until 10 grep -qs ready "$T/meeting.log" || fail "the members cannot meet: $(<"$T/meeting.log")"
-for number in "${!members[@]}"; do
-  read -r space device index <<<"${members[number]}"
-  spawn "member$number" "$space" nobody "$T/integrity" join "$T/meeting" "$number" "${#members[@]}" "$device" "$index" \
-    "$seed" "${options[@]}"
-done
+join_run() { # NUMBER
+  local space device index
+  read -r space device index <<<"${members[$1]}"
+  spawn "member$1" "$space" nobody "$T/integrity" join "$T/meeting" "$1" "${#members[@]}" "$device" "$index" "$seed" \
+    "${options[@]}"
+}
+for number in "${!members[@]}"; do join_run "$number"; done
 # They end together; one that fails ends alone.
 one_has_ended() {
   local number
@@ -70,13 +155,26 @@ one_has_ended() {
   done
   return 1
 }
+last=$((SECONDS + seconds - 2))
+while [[ $SECONDS -lt $last && ${#accidents[@]} -gt 0 ]] && ! one_has_ended; do
+  pause 700
+  accident=$(any_of "${accidents[@]}")
+  accident_$accident
+  HAPPENED[$accident]=$((${HAPPENED[$accident]:-0} + 1))
+done
 wait_until $((seconds + 100)) one_has_ended || fail "VRDMA_SEED=$seed: the run does not end"
-grep -hs FAILED "$T"/member*.log && fail "VRDMA_SEED=$seed: $(cat "$T"/member*.log)"
+if grep -hs FAILED "$T"/member?.log; then
+  for member in "${members[@]}"; do
+    read -r _ device _ <<<"$member"
+    ctl stats "$device" | awk '$NF > 0 && /error|nak|exceeded|retr|timeout|dropped|doubt/'
+  done
+  fail "VRDMA_SEED=$seed: $(cat "$T"/member?.log)"
+fi
 for number in "${!members[@]}"; do
   reap "member$number" 20
-  [[ $REAPED -eq 0 ]] || fail "VRDMA_SEED=$seed: $(cat "$T"/member*.log)"
+  [[ $REAPED -eq 0 ]] || fail "VRDMA_SEED=$seed: member $number ends with status $REAPED: $(cat "$T"/member?.log)"
   no_sanitizer integrity "$T/member$number.log"
 done
 reap meeting 10
-say "member 0"
-cat "$T/member0.log"
+for accident in "${!HAPPENED[@]}"; do say "$accident: ${HAPPENED[$accident]} times"; done
+for number in "${!members[@]}"; do sed "s/^/member $number: /" "$T/member$number.log"; done

@@ -55,6 +55,7 @@ class Datagrams {
   Datagrams(Device* device, Memory memory);
   [[nodiscard]] uint32_t qpn() const { return qp_->qp_num; }
   void meet(const std::vector<Info>& infos);
+  void may_come_twice(bool may) { may_come_twice_ = may; }
   void post();
   // One to each member, or to the multicast group.
   void send(uint32_t length, bool multicast);
@@ -87,6 +88,7 @@ class Datagrams {
   std::mutex mutex_;
   std::vector<size_t> free_receives_, free_sends_;
   std::atomic<int> sending_ = 0;
+  bool may_come_twice_ = false;
   uint64_t sequence_ = 0;
   std::set<std::pair<uint32_t, uint64_t>> seen_;
 };

@@ -54,14 +54,19 @@ bool Runner::epoch(uint32_t number) {
   world_ = std::make_unique<World>(make_world(seed, options_.members, options_.unreliable));
   model_ = std::make_unique<Model>(*world_);
   device_ = std::make_unique<Device>(open_device(), options_.gid_index, *world_, options_.number);
+  device_->datagrams().may_come_twice(options_.lossy || options_.kills);
   bool lost = false;
-  try {
-    work_epoch();
-    end_epoch(false);
-  } catch (const Lost&) {
-    lost = true;
-  }
-  if (lost) end_epoch(true);
+  const auto unless_lost = [&](auto part) {
+    try {
+      if (!lost) part();
+    } catch (const Lost&) {
+      lost = true;
+    }
+  };
+  unless_lost([&] { work_epoch(); });
+  close_device();
+  unless_lost([&] { (void)meeting_->gather({}); });  // all members have closed their devices
+  look_after_end();
   device_.reset();
   return !lost;
 }
@@ -87,19 +92,23 @@ void Runner::work_epoch() {
   place() = where + ", its end";
 }
 
-void Runner::end_epoch(bool lost) {
+namespace {
+uint64_t key_after_end(const World& world, size_t area) { return mixed(world.seed ^ (area + 1)); }
+}  // namespace
+
+void Runner::close_device() {
   if (child_ > 0) ::waitpid(child_, nullptr, 0);
   child_ = -1;
   device_->close(!world_->close_only);
-  const size_t areas = world_->members[options_.number].areas.size();
-  const auto key = [&](size_t i) { return mixed(world_->seed ^ (i + 1)); };
-  for (size_t i = 0; i < areas; ++i) fill(device_->area(i), key(i));
-  // All members have closed their devices.
-  if (!lost) (void)meeting_->gather({});
+  for (size_t i = 0; i < world_->members[options_.number].areas.size(); ++i)
+    fill(device_->area(i), key_after_end(*world_, i));
+}
+
+void Runner::look_after_end() {
   std::this_thread::sleep_for(kAfterEnd);
-  for (size_t i = 0; i < areas; ++i) {
+  for (size_t i = 0; i < world_->members[options_.number].areas.size(); ++i) {
     std::vector<uint8_t> expected(device_->area(i).size());
-    fill(expected, key(i));
+    fill(expected, key_after_end(*world_, i));
     if (!std::ranges::equal(device_->area(i), expected))
       fail("memory has changed after the device was closed");
   }
@@ -351,8 +360,10 @@ void Runner::fork_child() {
   ++counts().forks;
   if (child_ > 0) return;
   ::alarm(30);
-  for (size_t i = 0; i < world_->members[options_.number].areas.size(); ++i)
-    std::memset(device_->area(i).data(), 0xcc, device_->area(i).size());
+  const std::vector<Area>& areas = world_->members[options_.number].areas;
+  for (size_t i = 0; i < areas.size(); ++i)
+    if (areas[i].memory != Memory::kShared)
+      std::memset(device_->area(i).data(), 0xcc, device_->area(i).size());
   ::_exit(0);
 }
 

@@ -22,6 +22,7 @@ struct Options {
   bool unreliable = false;  // UC too: nothing is lost between the members
   bool kills = false;       // processes of the daemon are killed: an atomic in doubt fails its link
   bool forks = false;
+  bool lossy = false;        // a datagram may come twice
   uint32_t first_epoch = 0;  // begins there
 };
 
@@ -35,7 +36,8 @@ class Runner {
   // ---- an epoch
   bool epoch(uint32_t number);  // false: it was lost
   void work_epoch();
-  void end_epoch(bool lost);
+  void close_device();
+  void look_after_end();
   [[nodiscard]] ibv_context* open_device() const;
 
   // ---- a batch

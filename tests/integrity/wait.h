@@ -7,7 +7,7 @@
 
 namespace integrity {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPatience = std::chrono::seconds(30);
 
 template <class Condition>
 void Runner::wait(Condition condition, const char* what) {
