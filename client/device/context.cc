@@ -46,7 +46,7 @@ int prove_identity(Context* context, ipc::Reply* reply, std::vector<base::Fd>* f
 }
 
 int say_hello(Context* context, const VirtualDevice& device) {
-  if (const int error = context->session.open(device.session); error != 0) return error;
+  if (const int error = context->session.open(device.session, true); error != 0) return error;
 
   MemoryTable& memory = MemoryTable::instance();
   ipc::Reply reply;

@@ -32,10 +32,11 @@ class DaemonLink {
   DaemonLink(const DaemonLink&) = delete;
   DaemonLink& operator=(const DaemonLink&) = delete;
 
-  // Connects to the socket at `path`. 0, or the errno of connect(2).
-  int open(std::string path) {
+  // Connects to the socket at `path`. 0, or the errno of connect(2). `waits`: for a daemon that is
+  // being started again.
+  int open(std::string path, bool waits = false) {
     path_ = std::move(path);
-    auto socket = newcomer_.begin(path_);
+    auto socket = waits ? newcomer_.begin_when_served(path_) : newcomer_.begin(path_);
     if (!socket) return socket.error().code();
     socket_ = std::move(*socket);
     return 0;

@@ -38,16 +38,9 @@ base::Result<base::Fd> dial(const std::string& path, int flags) {
   return socket;
 }
 
-base::Result<base::Fd> Newcomer::begin(const std::string& path) {
-  dials_ = 1;
-  return dial(path);
-}
-
-base::Result<base::Fd> Newcomer::again(const std::string& path) {
-  constexpr int kMost = 4;
+namespace {
+base::Result<base::Fd> dial_when_served(const std::string& path) {
   constexpr auto kPatience = std::chrono::seconds(3);
-  if (dials_ == 0 || dials_ == kMost) return base::fail(EIO, path + ": vrdmad hangs up");
-  ++dials_;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
     auto socket = dial(path);
@@ -56,6 +49,24 @@ base::Result<base::Fd> Newcomer::again(const std::string& path) {
     if (!may_come || std::chrono::steady_clock::now() >= deadline) return socket;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+}
+}  // namespace
+
+base::Result<base::Fd> Newcomer::begin(const std::string& path) {
+  dials_ = 1;
+  return dial(path);
+}
+
+base::Result<base::Fd> Newcomer::begin_when_served(const std::string& path) {
+  dials_ = 1;
+  return dial_when_served(path);
+}
+
+base::Result<base::Fd> Newcomer::again(const std::string& path) {
+  constexpr int kMost = 4;
+  if (dials_ == 0 || dials_ == kMost) return base::fail(EIO, path + ": vrdmad hangs up");
+  ++dials_;
+  return dial_when_served(path);
 }
 
 base::Fd Redial::ask(const std::string& path, const void* question, size_t question_size,

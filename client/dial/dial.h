@@ -23,6 +23,8 @@ class Newcomer {
  public:
   // Errors as of dial(); does not wait.
   [[nodiscard]] base::Result<base::Fd> begin(const std::string& path);
+  // The same, and waits up to 3 s for a daemon where one has been.
+  [[nodiscard]] base::Result<base::Fd> begin_when_served(const std::string& path);
   // After a connection was closed without an answer: dials again, and waits up to 3 s for a daemon.
   // Gives up after 4 dials without an answer.
   [[nodiscard]] base::Result<base::Fd> again(const std::string& path);

@@ -132,6 +132,9 @@ void Device::create(Endpoint* endpoint) {
   modify(endpoint->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
          "INIT");
   ledger_.open(endpoint->qp->qp_num, endpoint->link, endpoint->side);
+  // A packet of an earlier connection of the same number may still be on its way.
+  connections_ = mixed(connections_ ^ world_.seed);
+  endpoint->psn = connections_ & 0xffffff;
 }
 
 void Device::connect(Endpoint* endpoint, const Info& peer) {
@@ -141,6 +144,7 @@ void Device::connect(Endpoint* endpoint, const Info& peer) {
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = IBV_MTU_1024;
   attr.dest_qp_num = peer.qpns[endpoint->link][1 - endpoint->side];
+  attr.rq_psn = peer.psns[endpoint->link][1 - endpoint->side];
   attr.max_dest_rd_atomic = link.outstanding_reads;
   attr.min_rnr_timer = 6;  // 0.08 ms
   attr.ah_attr.is_global = 1;
@@ -156,6 +160,7 @@ void Device::connect(Endpoint* endpoint, const Info& peer) {
   attr.retry_cnt = 7;
   attr.rnr_retry = 7;  // without end
   attr.max_rd_atomic = link.outstanding_reads;
+  attr.sq_psn = endpoint->psn;
   mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
   if (reliable)
     mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
@@ -250,6 +255,7 @@ Info Device::info() const {
     if (regions_[i] != nullptr) mine.rkeys[i] = regions_[i]->rkey;
   for (const Endpoint& one : endpoints_) {
     mine.qpns[one.link][one.side] = one.qp->qp_num;
+    mine.psns[one.link][one.side] = one.psn;
     for (const ibv_mw* window : one.windows)
       mine.windows[one.link][one.side][window == one.windows[0] ? 0 : 1] = window->rkey;
   }

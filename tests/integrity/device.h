@@ -63,6 +63,7 @@ struct Endpoint {
   ibv_qp_ex* extended = nullptr;
   ibv_mw* windows[2] = {};  // by type - 1
   bool connected = false;
+  uint32_t psn = 0;  // that its requests begin with
 };
 
 class Device {
@@ -124,6 +125,7 @@ class Device {
   std::vector<ibv_mr*> regions_;
   std::vector<std::unique_ptr<Station>> stations_;
   std::vector<Endpoint> endpoints_;
+  uint64_t connections_ = 0;  // random, of the last one
   std::unique_ptr<SharedReceives> shared_;
   std::unique_ptr<Datagrams> datagrams_;
   Ledger ledger_;

@@ -18,6 +18,7 @@ struct Info {
   uint64_t areas[kMostAreas];  // addresses
   uint32_t rkeys[kMostRegions];
   uint32_t qpns[kMostLinks][2];        // by link, side
+  uint32_t psns[kMostLinks][2];        // that its requests begin with
   uint32_t windows[kMostLinks][2][2];  // rkeys, by link, side of their owner, type - 1
   uint32_t datagram_qpn;
   uint32_t reserved;

@@ -36,15 +36,22 @@ void Runner::run() {
 }
 
 ibv_context* Runner::open_device() const {
-  int count = 0;
-  ibv_device** const list = ibv_get_device_list(&count);
-  ibv_context* opened = nullptr;
-  for (int i = 0; i < count; ++i)
-    if (options_.device == ibv_get_device_name(list[i])) opened = ibv_open_device(list[i]);
-  ibv_free_device_list(list);
-  if (opened == nullptr)
-    fail("ibv_open_device %s: %s", options_.device.c_str(), std::strerror(errno));
-  return opened;
+  // A device is not listed while no daemon runs.
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::seconds(options_.kills ? 10 : 0);
+  do {
+    int count = 0;
+    ibv_device** const list = ibv_get_device_list(&count);
+    for (int i = 0; i < count; ++i) {
+      if (options_.device != ibv_get_device_name(list[i])) continue;
+      ibv_context* const opened = ibv_open_device(list[i]);
+      if (opened == nullptr) fail("ibv_open_device: %s", std::strerror(errno));
+      ibv_free_device_list(list);
+      return opened;
+    }
+    ibv_free_device_list(list);
+  } while (std::chrono::steady_clock::now() < until);
+  fail("there is no %s", options_.device.c_str());
 }
 
 bool Runner::epoch(uint32_t number) {
@@ -170,7 +177,8 @@ void Runner::prepare(const Batch& batch, Prediction* prediction) {
     post_receives(device_.get(), endpoint, stream, 0,
                   stream.late ? stream.receives.size() / 2 : stream.receives.size());
   }
-  device_->shared().post(shared_in_doubt(batch));
+  // A worker that died may have begun to store a message where another one comes then.
+  device_->shared().post(options_.kills || shared_in_doubt(batch));
   device_->datagrams().post();
   if (batch.ping_pong) prepare_ping_pong(*batch.ping_pong);
 }

@@ -517,7 +517,7 @@ bool Responder::next_answer(Burst* burst) {
     const uint32_t psn = psn_add(answer.psn, answer.sent);
     if (bringing_ == Bringing::kAsked) return false;
     if (bringing_ == Bringing::kNo)
-      brought_verdict_ = target_.bring(request, offset, length, &brought_);
+      brought_verdict_ = target_.bring(request, offset, length, answer.again, &brought_);
     bringing_ = Bringing::kNo;
     switch (brought_verdict_) {
       case Verdict::kDone:

@@ -81,8 +81,9 @@ class Responder {
     // Whether a READ may be answered.
     virtual Verdict check(const PeerRequest& read) = 0;
     // Brings bytes that answer a READ. kPending: brought() follows. kBusy: next() must be called
-    // again when there may be a buffer.
-    virtual Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length,
+    // again when there may be a buffer. `again`: it was answered before, so that it is no error if
+    // its key has ended.
+    virtual Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length, bool again,
                           rdma::Buffer* bytes) = 0;
     // The message that was begun will not be finished.
     virtual void forget() = 0;

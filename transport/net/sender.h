@@ -106,7 +106,7 @@ class NetSender final : public rdma::Sender,
                 std::span<const Responder::Bytes> parts, bool last) override;
   Verdict change(const PeerRequest& atomic, uint64_t* original) override;
   Verdict check(const PeerRequest& read) override;
-  Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length,
+  Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length, bool again,
                 rdma::Buffer* bytes) override;
   void forget() override { receiver_.abandon(); }
   void broken() override;
@@ -148,6 +148,8 @@ class NetSender final : public rdma::Sender,
   // The same where the step is noted: the old value is read, then exchanged if it is still that.
   Verdict try_exchange(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
                        bool bring_page);
+  [[nodiscard]] rdma::Outcome prepare_again(const rdma::WorkRequest& request, rdma::Plan* plan);
+  void exchange_in_place(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Verdict exchange_reached(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Verdict bring_operand(const rdma::WorkRequest& request, const rdma::Plan& plan);
 

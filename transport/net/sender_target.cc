@@ -263,6 +263,13 @@ Verdict NetSender::try_exchange(const WorkRequest& request, const Plan& plan, ui
   return Verdict::kBusy;
 }
 
+// Between two jobs the key may end, and who ended it waits for the first one only.
+Outcome NetSender::prepare_again(const WorkRequest& request, Plan* plan) {
+  plan->reached = false;
+  plan->source.count = plan->target.count = 0;
+  return receiver_.prepare(qp_, request, plan);
+}
+
 // By two jobs, which are repeated if another changes the word between them.
 Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan) {
   const rdma::Piece& operand = plan.source.pieces[0];
@@ -274,22 +281,26 @@ Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan
     std::memcpy(&it, word->data(), sizeof it);
     return it;
   };
-  const auto failed = [this, request, plan] {
-    fail_pending(Outcome::kRemoteAccess, request, plan,
-                 [this](Verdict verdict) { responder_.placed(verdict); });
+  const auto failed = [this, request, plan](Outcome outcome = Outcome::kRemoteAccess) {
+    fail_pending(outcome, request, plan, [this](Verdict verdict) { responder_.placed(verdict); });
   };
   rdma::Reach::Job job;
   job.parts.push_back(rdma::part_of(operand, 0, process));
   job.buffer = word;
   job.done = when_done(receiving_, [=, this](bool there) {
     if (!there) return failed();
+    Plan now = plan;
+    if (const Outcome outcome = prepare_again(request, &now); outcome != Outcome::kDone)
+      return failed(outcome);
+    const rdma::Piece& current = now.source.pieces[0];
+    if (!current.reached) return exchange_in_place(request, now);
     const uint64_t was = value(), becomes = rdma::changed(request, was);
     if (becomes == was) return responder_.placed(Verdict::kDone, was);
     note_step(change_of(was, becomes), was);
     changing_ = true;
     bool ok = false;
     (void)receiver_.change(
-        exchange_of(request, was, becomes), plan.source.pieces[0], word, nullptr,
+        exchange_of(request, was, becomes), current, word, nullptr,
         when_done(receiving_,
                   [=, this](bool changed) {
                     changing_ = false;
@@ -307,6 +318,14 @@ Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan
   return Verdict::kPending;
 }
 
+// Where it was reached, or was not there, when the request came.
+void NetSender::exchange_in_place(const WorkRequest& request, const Plan& plan) {
+  uint64_t was = 0;
+  const Verdict verdict = notes_progress() ? try_exchange(request, plan, &was, false)
+                                           : try_change(request, plan, &was, false);
+  if (verdict != Verdict::kPending) responder_.placed(verdict, was);
+}
+
 // The operand is in place, on a page that is missing: its owner brings it, once.
 Verdict NetSender::bring_operand(const WorkRequest& request, const Plan& plan) {
   rdma::Process& process = *receiver_.home().process;
@@ -317,10 +336,10 @@ Verdict NetSender::bring_operand(const WorkRequest& request, const Plan& plan) {
   job.done = when_done(receiving_, [this, request, plan](bool there) {
     const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
     if (!there) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
-    uint64_t was = 0;
-    const Verdict verdict = notes_progress() ? try_exchange(request, plan, &was, false)
-                                             : try_change(request, plan, &was, false);
-    if (verdict != Verdict::kPending) responder_.placed(verdict, was);
+    Plan now = plan;
+    if (const Outcome outcome = prepare_again(request, &now); outcome != Outcome::kDone)
+      return fail_pending(outcome, request, now, tell);
+    exchange_in_place(request, now);
   });
   process.reach()->submit(std::move(job));
   return Verdict::kPending;
@@ -341,19 +360,21 @@ Verdict NetSender::check(const PeerRequest& read) {
   return verdict_of(outcome, request, plan);
 }
 
-Verdict NetSender::bring(const PeerRequest& read, uint64_t offset, uint32_t length,
+Verdict NetSender::bring(const PeerRequest& read, uint64_t offset, uint32_t length, bool again,
                          rdma::Buffer* bytes) {
   WorkRequest request;
   Plan plan;
   const Outcome outcome = prepare(read, &request, &plan);
-  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
+  if (outcome != Outcome::kDone)
+    return again ? refusal(outcome) : verdict_of(outcome, request, plan);
   rdma::Buffer buffer = rdma::make_buffer(qp_.context->device->buffers, length, *this);
   if (buffer == nullptr) return Verdict::kBusy;
   *bytes = buffer;
   const auto tell = [this, buffer](Verdict verdict) { responder_.brought(verdict, buffer); };
   const bool moved =
       move(rdma::slice(plan.source, offset, length), *receiver_.home().process, nullptr, buffer, 0,
-           nullptr, when_done(receiving_, [this, request, plan, tell](bool ok) {
+           nullptr, when_done(receiving_, [this, again, request, plan, tell](bool ok) {
+             if (!ok && again) return tell(refusal(Outcome::kRemoteAccess));
              if (!ok) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
              tell(Verdict::kDone);
            }));

@@ -179,7 +179,8 @@ Daemon::FoundSessions Daemon::find_sessions() {
   }
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kAnchors))
     if (!usable.contains(number)) found.unusable.push_back(path);
-  furnisher_.begin(settings_.state_dir, settings_.epoch, last, settings_.patience());
+  furnisher_.begin(settings_.state_dir, run_dir_.arenas(), settings_.epoch, last,
+                   settings_.patience());
   return found;
 }
 

@@ -20,9 +20,10 @@ using base::Fd;
 using base::pass;
 using base::Result;
 
-void Furnisher::begin(std::string directory, uint32_t epoch, uint32_t last,
+void Furnisher::begin(std::string directory, std::string arenas, uint32_t epoch, uint32_t last,
                       base::Duration patience) {
   directory_ = std::move(directory);
+  arenas_.open(std::move(arenas));
   epoch_ = epoch;
   last_session_ = std::max(last_session_, last);
   patience_ = patience;
@@ -56,23 +57,6 @@ std::vector<std::shared_ptr<Caller>> Furnisher::callers_of(uint64_t vdevice) con
   return callers;
 }
 
-void Furnisher::note_arena(const FileId& arena, const rdma::Peer& owner) {
-  if (arenas_.size() >= sweep_at_) {
-    std::erase_if(arenas_, [](const auto& entry) { return !rdma::exists(entry.first.first); });
-    sweep_at_ = std::max<size_t>(64, 2 * arenas_.size());
-  }
-  auto& its = arenas_[{owner.pid, owner.start_time}];
-  std::erase(its, arena);
-  its.insert(its.begin(), arena);
-  if (its.size() > kMostArenas) its.pop_back();
-}
-
-bool Furnisher::has_arena(const rdma::Peer& owner, const FileId& arena) const {
-  const auto its = arenas_.find({owner.pid, owner.start_time});
-  return its != arenas_.end() &&
-         std::find(its->second.begin(), its->second.end(), arena) != its->second.end();
-}
-
 Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
                                       const FileId& shown) {
   const auto it = connections_.find(connection);
@@ -82,7 +66,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   const rdma::Peer& peer = it->second.caller->peer();
   SessionKit kit;
   if (shown != FileId{}) {
-    if (!has_arena(peer, shown)) return fail(EPERM, "it presents memory of another process");
+    if (!arenas_.has(peer, shown)) return fail(EPERM, "it presents memory of another process");
     kit.memory_id = shown;
   } else {
     auto memory = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
@@ -107,7 +91,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   kit.events = std::move(*events);
   if (opened.userfaultfd)
     if (auto device = it->second.caller->userfaultfd()) kit.userfaultfd = std::move(*device);
-  note_arena(kit.memory_id, peer);
+  arenas_.note(kit.memory_id, peer);
   if (directory_.empty()) return kit;
 
   Anchor anchor{};
@@ -251,7 +235,7 @@ Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Call
   kit.memory_id = anchor.memory;
   kit.anchors = found.files.anchors->release();
   kit.journal = found.files.journal->release();
-  note_arena(kit.memory_id, process->caller->peer());
+  arenas_.note(kit.memory_id, process->caller->peer());
   const uint64_t connection = add(found.vdevice, process->caller);
   connections_[connection].session = kit.session;
   return Adopted{connection, found.vdevice, std::move(process->caller), std::move(process->opened),
@@ -292,6 +276,7 @@ void Furnisher::leave(const std::function<bool(uint64_t)>& stays) {
   for (const auto& [number, connection] : connections_)
     if (!stays(connection.vdevice)) remove_files(connection.session);
   connections_.clear();
+  arenas_.sweep();
 }
 
 }  // namespace vrdma::vrdmad

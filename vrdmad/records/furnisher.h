@@ -19,6 +19,7 @@
 #include "core/base/error.h"
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/entrance.h"
+#include "vrdmad/records/arena_owners.h"
 #include "vrdmad/records/session_files.h"
 #include "vrdmad/records/session_kit.h"
 
@@ -55,10 +56,12 @@ class Furnisher {
     std::map<uint64_t, base::Duration> searched;  // processor time that each vdevice pays
   };
 
-  // Before the first kit. `directory`: of the sessions' files; empty: there are none. `epoch`: see
+  // Before the first kit. `directory`: of the sessions' files; empty: there are none. `arenas`: the
+  // file of ArenaOwners. `epoch`: see
   // SessionSettings. The next session has a greater number than `last`. `patience`: for how long
   // take_over() is tried again.
-  void begin(std::string directory, uint32_t epoch, uint32_t last, base::Duration patience);
+  void begin(std::string directory, std::string arenas, uint32_t epoch, uint32_t last,
+             base::Duration patience);
 
   // A program has connected. Returns the number of the connection, by which all below name it.
   // `waiting`: counted until accepted(); nullptr: it is not counted.
@@ -113,15 +116,12 @@ class Furnisher {
     uint32_t session = 0;  // a session with files; 0: none
     unsigned kits = 0;     // so far
   };
-  using Process = std::pair<pid_t, uint64_t>;  // and its start time
   static void leave_out(Found& one, const base::Error& why);
   // Whether a session that was first tried at `since` is tried again.
   [[nodiscard]] bool may_answer(const Found& one, const base::Error& why,
                                 base::TimePoint since) const;
   [[nodiscard]] base::Result<Adopted> adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
                                             base::Result<Broker::Found> process);
-  void note_arena(const FileId& arena, const rdma::Peer& owner);
-  [[nodiscard]] bool has_arena(const rdma::Peer& owner, const FileId& arena) const;
 
   std::string directory_;
   uint32_t epoch_ = 1;
@@ -130,12 +130,7 @@ class Furnisher {
   std::map<uint32_t, base::TimePoint> unanswered_;  // by session, since when
   uint64_t last_connection_ = 0;
   std::map<uint64_t, Connection> connections_;
-  // The memory arenas that a process got, the latest first, so that a process that opens a second
-  // vdevice, or one again, can present the arena that it has. Each client library in a process has
-  // one. Processes that have ended are swept out as the table grows.
-  static constexpr size_t kMostArenas = 8;  // of a process
-  std::map<Process, std::vector<FileId>> arenas_;
-  size_t sweep_at_ = 64;
+  ArenaOwners arenas_;
 };
 
 }  // namespace vrdma::vrdmad

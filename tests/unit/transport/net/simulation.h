@@ -324,7 +324,7 @@ class End final : public Requester::Memory, public Responder::Target {
     return Verdict::kPending;
   }
   Verdict check(const PeerRequest& read) override { return admit(read, 0, read.length); }
-  Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length,
+  Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length, bool /*again*/,
                 rdma::Buffer* bytes) override {
     if (revoked) return Verdict::kRemoteAccess;
     const auto from =

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <iterator>
@@ -25,7 +27,7 @@ const Furnisher::Opened kRed{"red0", 42, 5, false};
 constexpr base::Duration kPatience = std::chrono::seconds(30);  // longer than a test
 
 struct Furnishers : testing::Test {
-  Furnishers() { furnisher.begin(temp.path(), 9, 100, kPatience); }
+  Furnishers() { furnisher.begin(temp.path(), {}, 9, 100, kPatience); }
   // The caller of a connection that this process made.
   [[nodiscard]] std::shared_ptr<Caller> caller() const {
     auto [other, daemons] = ipc::make_socket_pair().value();
@@ -126,6 +128,40 @@ TEST_F(Furnishers, TakeTheMemoryArenaThatAProcessHasAndNoOther) {
       << "a queue arena is no memory";
 }
 
+// Of a process that has no session at the moment.
+TEST_F(Furnishers, KnowAMemoryArenaThatAnEarlierDaemonMade) {
+  const std::string file = temp.path() + "/arenas";
+  const auto begun = [&file] {
+    auto made = std::make_unique<Furnisher>();
+    made->begin({}, file, 9, 100, kPatience);
+    return made;
+  };
+  auto earlier = begun();
+  const auto kit = earlier->furnish(earlier->add(kVdevice, caller()), kRed, {}).value();
+  earlier = begun();
+  EXPECT_TRUE(earlier->furnish(earlier->add(kVdevice, caller()), kRed, kit.memory_id));
+  EXPECT_EQ(
+      earlier->furnish(earlier->add(kVdevice, stranger()), kRed, kit.memory_id).error().code(),
+      EPERM);
+  earlier->leave([](uint64_t) { return false; });
+  EXPECT_TRUE(std::filesystem::exists(file)) << "the process lives";
+}
+
+TEST_F(Furnishers, ForgetMemoryArenasOfProcessesThatHaveEnded) {
+  const std::string file = temp.path() + "/arenas";
+  rdma::Peer gone = caller()->peer();
+  gone.pid = ::fork();
+  if (gone.pid == 0) ::_exit(0);
+  ArenaOwners owners;
+  owners.open(file);
+  owners.note({1, 2}, gone);
+  EXPECT_TRUE(owners.has(gone, {1, 2}));
+  ASSERT_EQ(::waitpid(gone.pid, nullptr, 0), gone.pid);
+  owners.sweep();
+  EXPECT_FALSE(owners.has(gone, {1, 2}));
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 // For a process that opens without presenting what it has.
 TEST_F(Furnishers, KeepTheLatestMemoryArenasOfAProcess) {
   std::vector<FileId> arenas;
@@ -150,7 +186,7 @@ TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   of_worker(*kit).anchors->put_channel(7, file_id(channel.write).inode);
   of_worker(*kit).anchors->put_channel(8, 1);  // that one the program has closed
   Furnisher next;
-  next.begin(temp.path(), 10, 101, kPatience);
+  next.begin(temp.path(), {}, 10, 101, kPatience);
   auto adopted = adopt(next, kit->session);
   ASSERT_EQ(adopted.size(), 1u);
   SessionKit& again = adopted[0].kit;
@@ -179,7 +215,7 @@ TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
     session = kit->session;
   }
   Furnisher next;
-  next.begin(temp.path(), 10, 101, kPatience);
+  next.begin(temp.path(), {}, 10, 101, kPatience);
   std::vector<Furnisher::Found> found;
   found.push_back({kVdevice, "red0", files_of(session), account});
   const auto taken = next.take_over(*broker, std::move(found));
@@ -193,7 +229,7 @@ TEST_F(Furnishers, LeaveTheFilesToTheNextDaemonIfTheBrokerHasEnded) {
   ASSERT_TRUE(kit);
   of_worker(*kit).journal->begin();
   Furnisher next;
-  next.begin(temp.path(), 10, 101, kPatience);
+  next.begin(temp.path(), {}, 10, 101, kPatience);
   std::vector<Furnisher::Found> found;
   found.push_back({kVdevice, "red0", files_of(kit->session), account});
   const auto ended = BrokerProcess::over(std::move(ipc::make_socket_pair()->first));
@@ -214,7 +250,7 @@ TEST_F(Furnishers, DeliverTheSessionsThatWorkedLastFirst) {
     found.push_back({kVdevice, "red0", files_of(kits.back().session), account});
   }
   Furnisher next;
-  next.begin(temp.path(), 10, 200, kPatience);
+  next.begin(temp.path(), {}, 10, 200, kPatience);
   std::vector<size_t> batches;
   std::vector<uint32_t> order;
   const auto note = [&](const std::vector<Furnisher::Adopted>& sessions) {
@@ -235,7 +271,7 @@ struct UnansweredSessions : Furnishers {
   UnansweredSessions() : hung(std::make_shared<HungBroker>(broker)) {
     kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {}).value();
     of_worker(kit).journal->begin();
-    next.begin(temp.path(), 10, 101, kPatience);
+    next.begin(temp.path(), {}, 10, 101, kPatience);
     found.push_back({kVdevice, "red0", files_of(kit.session), account});
   }
   Furnisher::TakenOver take_over() {
@@ -274,7 +310,7 @@ TEST_F(UnansweredSessions, AreTriedLessAndLessOften) {
 
 TEST_F(UnansweredSessions, AreGivenUpInTheEnd) {
   const base::Duration patience = std::chrono::milliseconds(300);
-  next.begin(temp.path(), 10, 101, patience);
+  next.begin(temp.path(), {}, 10, 101, patience);
   ASSERT_EQ(take_over().unanswered.size(), 1u);
   std::this_thread::sleep_for(patience);
   EXPECT_TRUE(take_over().unanswered.empty());
