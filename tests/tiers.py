@@ -96,6 +96,8 @@ ROWS = [
     (r"integration\.(quota|isolation)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
     (r"integration\.ends\.", "gate", ""),
+    (r"integrity\.(direct|mediated|network|all)$", "gate", ""),
+    (r"integrity\.", "all", "a wrong byte, or a completion that is lost or twice, in an order that no test names"),
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),
     (r"integration\.(fabric_reach|bad_input|doctor|observe|c_api|oci_hook)$", "gate", ""),
     (r"integration\.environment", "dev=all", "an environment variable that the libraries misread"),

@@ -5,12 +5,21 @@
 #   direct     two programs of one tenant           mediated  of two tenants in one fabric
 #   network    in two fabrics, as on two hosts      all       four: a peer of each kind to the first one
 #
-# VRDMA_SEED repeats a run but for its timing.
+# Accidents go on all the while:
+#
+#   kill   processes of the daemon are killed: an atomic in doubt, and nothing else, may fail
+#   stop   they are stopped for a moment          peer   a member is killed, and started again
+#   fork   members fork                           quota  a bandwidth quota comes and goes
+#   loss   the link loses, reorders, repeats and damages packets (network)
+#
+# A failure prints seed, epoch and batch. VRDMA_SEED repeats a run but for its timing, so try some times; VRDMA_EPOCH
+# begins with an epoch, VRDMA_WITHOUT leaves out parts of the plan (kPartNames in plan.h).
 . "$(dirname "$0")/../integration/lib.sh"
 setup
 program=$(realpath "$1") mode=$2 seconds=$3
 shift 3
 accidents=() options=(--from "${VRDMA_EPOCH:-0}") wire=()
+for word in ${VRDMA_WITHOUT:-}; do options+=(--without "$word"); done
 for word in "$@"; do
   case $word in
     kill) options+=(--kills) WORKERS_END=1 ;;

@@ -9,10 +9,13 @@
 //   --lossy        the way loses packets, and repeats some
 //   --forks        the members fork
 //   --from EPOCH   begins with this epoch
+//   --without PART leaves a part out of the plan: kPartNames in plan.h
 #include <getopt.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <string_view>
 
 #include "tests/integrity/ledger.h"
 #include "tests/integrity/runner.h"
@@ -49,10 +52,13 @@ void print_counts() {
 uint64_t number(const char* text) { return std::strtoull(text, nullptr, 0); }
 
 int join(int argc, char** argv) {
-  static const option kOptions[] = {
-      {"unreliable", no_argument, nullptr, 'u'}, {"kills", no_argument, nullptr, 'k'},
-      {"lossy", no_argument, nullptr, 'l'},      {"forks", no_argument, nullptr, 'f'},
-      {"from", required_argument, nullptr, 'e'}, {nullptr, 0, nullptr, 0}};
+  static const option kOptions[] = {{"unreliable", no_argument, nullptr, 'u'},
+                                    {"kills", no_argument, nullptr, 'k'},
+                                    {"lossy", no_argument, nullptr, 'l'},
+                                    {"forks", no_argument, nullptr, 'f'},
+                                    {"from", required_argument, nullptr, 'e'},
+                                    {"without", required_argument, nullptr, 'w'},
+                                    {nullptr, 0, nullptr, 0}};
   integrity::Options options;
   for (int one = 0; (one = ::getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
     if (one == 'u') options.unreliable = true;
@@ -60,6 +66,12 @@ int join(int argc, char** argv) {
     if (one == 'l') options.lossy = true;
     if (one == 'f') options.forks = true;
     if (one == 'e') options.first_epoch = static_cast<uint32_t>(number(optarg));
+    if (one == 'w') {
+      const auto& names = integrity::kPartNames;
+      const auto found = std::find(names.begin(), names.end(), std::string_view(optarg));
+      if (found == names.end()) return 2;
+      options.without |= 1u << (found - names.begin());
+    }
     if (one == '?') return 2;
   }
   char** const words = argv + optind;

@@ -1,4 +1,4 @@
-// What every byte of every member is to be.
+// What every byte of every member must be.
 #pragma once
 
 #include <cstdint>

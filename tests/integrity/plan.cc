@@ -61,9 +61,10 @@ End make_end(Random& random, const std::vector<Member>& members, unsigned member
 
 }  // namespace
 
-World make_world(uint64_t seed, unsigned members, bool unreliable) {
+World make_world(uint64_t seed, unsigned members, bool unreliable, uint32_t without) {
   Random random(mixed(seed));
   World world{};
+  world.without = without;
   world.seed = seed;
   world.close_only = random.one_in(4);
   for (unsigned i = 0; i < members; ++i) world.members.push_back(make_member(random));
@@ -104,6 +105,10 @@ class Planner {
     if (random_.one_in(8)) choose_ending(static_cast<unsigned>(random_.below(links)));
     if (random_.one_in(8)) choose_ping_pong(static_cast<unsigned>(random_.below(links)));
     const size_t most = random_.one_in(4) ? 4 : 80;
+    if (!world_.has(kEnds)) batch_.ending.reset();
+    if (!world_.has(kPingPongs)) batch_.ping_pong.reset();
+    if (!world_.has(kDatagramsPart)) batch_.datagrams = 0;
+    if (!world_.has(kRegions)) batch_.anew.clear();
     for (unsigned link = 0; link < links; ++link)
       for (unsigned from = 0; from < 2; ++from) make_stream(link, from, random_.between(0, most));
     return std::move(batch_);
@@ -252,6 +257,7 @@ class Planner {
       stream.window = random_.one_in(2) ? Window::kType1 : Window::kType2;
       stream.bound = {index, region.area, region.at + skip, region.length - skip};
     }
+    if (!world_.has(kWindows)) stream.window = Window::kNone;
     for (size_t i = 0; i < count; ++i) add_op(&stream, random_kind(of.type));
     if (of.type == IBV_QPT_UC && !stream.ops.empty()) add_op(&stream, Kind::kSend, 8);
     if (stream.window == Window::kType2 && random_.one_in(2))
@@ -259,7 +265,7 @@ class Planner {
     end_badly(&stream);
     if (stream.ops.empty()) return;
     stream.ops.back().signaled = true;
-    stream.late = of.type == IBV_QPT_RC && random_.one_in(6);
+    stream.late = of.type == IBV_QPT_RC && random_.one_in(6) && world_.has(kLate);
     batch_.streams.push_back(std::move(stream));
   }
 
@@ -337,6 +343,10 @@ class Planner {
     // A READ by the window may still be answered, or be asked for again.
     if (kind == Kind::kSendInvalidate) op.fenced = true;
     op.inlined = !stores_locally(kind) && op.length <= kInline && random_.one_in(2);
+    if (!world_.has(static_cast<uint32_t>(kind))) {
+      if (consumes_receive(kind) && !far.shared_receives) stream->receives.pop_back();
+      return;
+    }
     stream->ops.push_back(std::move(op));
   }
 

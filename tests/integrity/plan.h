@@ -1,5 +1,5 @@
 // What all members do, as a function of a seed: each member derives the same, so it knows what
-// every other one posts, and what every byte of every member is to be afterwards.
+// every other one posts, and what every byte of every member must be afterwards.
 //
 // An *epoch* is a set of objects (World) and some *batches* of work on it. Within a batch, no byte
 // is written by one stream and used by another: whatever order the streams run in, the result is
@@ -63,7 +63,16 @@ struct Link {
   std::array<End, 2> ends;
   uint8_t outstanding_reads;
 };
+// Parts of a plan that can be left out, to find the smallest one that fails. The rest stays as it
+// is.
+inline constexpr std::array kPartNames{"write", "write-imm",  "send",      "send-imm", "send-inv",
+                                       "read",  "swap",       "add",       "windows",  "late",
+                                       "ends",  "ping-pongs", "datagrams", "regions"};
+enum Part : uint32_t { kWindows = 8, kLate, kEnds, kPingPongs, kDatagramsPart, kRegions };
+
 struct World {
+  uint32_t without;  // bits: kPartNames
+  [[nodiscard]] bool has(uint32_t part) const { return (without >> part & 1) == 0; }
   uint64_t seed;
   std::vector<Member> members;
   std::vector<Link> links;
@@ -71,7 +80,7 @@ struct World {
 };
 
 // `unreliable`: UC can be used, because nothing is lost between any two members.
-World make_world(uint64_t seed, unsigned members, bool unreliable);
+World make_world(uint64_t seed, unsigned members, bool unreliable, uint32_t without = 0);
 
 // ---- work
 // -----------------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ bool Runner::epoch(uint32_t number) {
   const uint64_t seed = mixed(options_.seed) + options_.first_epoch + number;
   place() = "member " + std::to_string(options_.number) + ", epoch " +
             std::to_string(options_.first_epoch + number);
-  world_ = std::make_unique<World>(make_world(seed, options_.members, options_.unreliable));
+  world_ = std::make_unique<World>(
+      make_world(seed, options_.members, options_.unreliable, options_.without));
   model_ = std::make_unique<Model>(*world_);
   device_ = std::make_unique<Device>(open_device(), options_.gid_index, *world_, options_.number);
   device_->datagrams().may_come_twice(options_.lossy || options_.kills);

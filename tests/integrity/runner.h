@@ -24,6 +24,7 @@ struct Options {
   bool forks = false;
   bool lossy = false;        // a datagram may come twice
   uint32_t first_epoch = 0;  // begins there
+  uint32_t without = 0;      // parts of the plan
 };
 
 class Runner {
@@ -82,7 +83,7 @@ class Runner {
   std::unique_ptr<Model> model_;
   Random random_;  // of what may differ between members: time, and ways to the same end
   std::vector<Info> infos_;
-  std::set<unsigned> down_;  // links that are to be connected
+  std::set<unsigned> down_;  // links that must be connected
   std::vector<Doubt> doubts_;
   bool ended_ = false;  // this member has ended the link that ends in this batch
   std::chrono::steady_clock::time_point all_posted_since_;
