@@ -1,6 +1,8 @@
 // Finding, opening and querying vdevices.
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 
 #include "client/device/complaint.h"
 #include "client/device/device_names.h"
+#include "client/device/memory/raw_memory.h"
 #include "client/device/memory/table.h"
 #include "client/device/objects.h"
 #include "client/device/open_contexts.h"
@@ -93,8 +96,43 @@ int probe(const std::string& path, ipc::CmDeviceName* device) {
 
 }  // namespace
 
+namespace {
+
+// The child has no part in them: pages without content are in their place.
+void blank(const base::Mapping& rings) {
+  if (rings.valid())
+    (void)raw::mmap(rings.bytes(), rings.size(), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+// The sessions are the parent's. To the child its queue pairs are in RESET and its completion
+// queues are empty, and what it asks the daemon is refused: see Session::call().
+void leave_to_parent(Context& context) {
+  blank(context.arena);
+  blank(context.bells);
+  context.given_up = true;
+  const std::unique_lock lock(context.mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // another thread of the parent was in the middle of a call
+  for (const auto& [id, peer] : context.peers)
+    if (const auto its = peer.lock()) {
+      blank(its->arena);
+      blank(its->bells);
+    }
+}
+
+}  // namespace
+
 OpenContexts& OpenContexts::instance() {
-  static auto* all = new OpenContexts;  // never destroyed: for the goodbye at a normal exit
+  static auto* all = [] {
+    // Of the handlers before a fork the last one is called first: the order of the locks.
+    (void)MemoryTable::instance();
+    ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
+                     [] {
+                       for (Context* context : instance().contexts) leave_to_parent(*context);
+                       instance().mutex.unlock();
+                     });
+    return new OpenContexts;  // never destroyed: for the goodbye at a normal exit
+  }();
   return *all;
 }
 

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -32,6 +33,7 @@ Session::Taken Session::on_taken(const ipc::Reply& reply, base::Fd socket) {
 }
 
 Session::Resumed Session::resume() {
+  if (!is_own()) return Resumed::kNever;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return Resumed::kNotYet;  // another thread's call is in progress
   return hung_up() ? try_daemon() : Resumed::kYes;
@@ -39,6 +41,7 @@ Session::Resumed Session::resume() {
 
 int Session::call(ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
                   std::vector<base::Fd>* received) {
+  if (!is_own()) return EPERM;
   const std::lock_guard lock(mutex_);
   return converse(request, reply, sent, received, true);
 }
@@ -75,12 +78,15 @@ void Session::say_goodbye(ipc::Word& serving) {
 }
 
 int Session::tell(ipc::Request& request) {
+  if (!is_own()) return EPERM;
   std::unique_lock lock(mutex_);
   if (const int error = tell_now(request, false); error != EAGAIN) return error;
   lock.unlock();
   ipc::Reply reply;
   return call(request, &reply);
 }
+
+bool Session::is_own() const { return ::getpid() == owner_; }
 
 bool Session::hung_up() const {
   pollfd state{fd(), POLLRDHUP, 0};

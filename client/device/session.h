@@ -4,6 +4,8 @@
 // mediated work does.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -25,7 +27,8 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   // The epoch of the daemon that serves the session.
   [[nodiscard]] uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
-  // One request and its reply. 0, or the errno that the daemon answered; EIO if the daemon ended.
+  // One request and its reply. 0, or the errno that the daemon answered; EIO if the daemon ended;
+  // EPERM in a child that fork(2) made, whose requests would come between those of its parent.
   // Descriptors sent with the reply go to `received`. Any thread.
   int call(ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent = {},
            std::vector<base::Fd>* received = nullptr);
@@ -45,10 +48,12 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   [[nodiscard]] bool hung_up() const;
 
  private:
+  [[nodiscard]] bool is_own() const;
   void say_goodbye(ipc::Word& serving);
   void ask_to_resume(ipc::Request* request) override;
   Taken on_taken(const ipc::Reply& reply, base::Fd socket) override;
 
+  const pid_t owner_ = ::getpid();
   uint32_t session_ = 0;
   std::function<void(base::Fd)> replace_;
   std::atomic<uint32_t> epoch_ = 0;
