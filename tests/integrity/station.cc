@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kEntries = 4096;  // more than all queue pairs of a member can have outstanding
 constexpr size_t kAtOnce = 16;
-constexpr int kPatience = 20000;  // ms for an event whose completion is there
+constexpr int kLatestEvent = 20000;  // ms for an event whose completion is there
 
 }  // namespace
 
@@ -131,7 +131,7 @@ void Station::run_by_events() {
     }
     // What has come since the queue was armed has an event.
     if (take()) {
-      if (!event(kPatience)) fail("a completion comes without its event");
+      if (!event(kLatestEvent)) fail("a completion comes without its event");
       armed = false;
     }
   }
