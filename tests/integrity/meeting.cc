@@ -23,7 +23,7 @@ struct Given {  // member to server
   uint32_t gives_up = 0;
   Info info;
 };
-enum : uint32_t { kAll, kLost };
+enum : uint32_t { kGathered, kLost };
 struct Taken {  // server to member
   uint32_t epoch;
   uint32_t what;
@@ -137,10 +137,10 @@ class Server {
     }
     fds_[hello.number] = fd;
     if (began_) {
-      tell(hello.number, kAll);
+      tell(hello.number, kGathered);
     } else if (joined() == members_) {
       began_ = true;
-      for (uint32_t i = 0; i < members_; ++i) tell(i, kAll);
+      for (uint32_t i = 0; i < members_; ++i) tell(i, kGathered);
     }
   }
   void hear(uint32_t member) {
@@ -162,7 +162,7 @@ class Server {
     for (const auto& one : given_)
       if (!one) return;
     if (std::chrono::steady_clock::now() > end_) over_ = true;
-    for (uint32_t i = 0; i < members_; ++i) tell(i, kAll);
+    for (uint32_t i = 0; i < members_; ++i) tell(i, kGathered);
     for (auto& one : given_) one.reset();
   }
   void leave(uint32_t member) {
