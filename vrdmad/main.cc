@@ -172,7 +172,8 @@ std::vector<vrdma::vrdmad::OwnDirectory> directories_of(const std::string& run_d
   std::vector<vrdma::vrdmad::OwnDirectory> all{
       {run_dir,
        0755,
-       {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state", "netns", "sysfs"},
+       {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state", "arenas", "netns",
+        "sysfs"},
        "broker"},
       {state_dir, 0700, {"state.db*"}, {}}};
   // LogsDirectory= of systemd.exec(5), where the audit log is replaced while the daemon runs.

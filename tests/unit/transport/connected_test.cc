@@ -507,6 +507,26 @@ TEST_F(Shared, GetsBackWhatWasClaimedInVain) {
   EXPECT_EQ(b.received(*other.b).at(0).slot, 4u);
 }
 
+// Of a link that has ended. The next message may come there.
+TEST_F(Shared, GetsAReceiveBackWhenNothingIsStoredThereAnyMore) {
+  std::vector<uint64_t> own(64);
+  const auto at = reinterpret_cast<uint64_t>(own.data());
+  const uint32_t reached = b.register_memory(at, own.size() * 8, kAllAccess, ipc::Way::kReached);
+  ASSERT_TRUE(b.post_receive(*srq, 4, {{at + 64, 64, reached}}));
+  // Jobs of a process run in their order, so that the message's waits behind the atomic's.
+  const World::Pair other = connect();
+  std::unique_lock held(*b.context.process->reach()->memory()->changes);
+  ASSERT_TRUE(a.post_send(*other.a, rdma_wqe(Opcode::kFetchAdd, at, reached), {{kBase, 8, a_key}}));
+  ASSERT_TRUE(wait_for([&] { return other.b->block->arriving == 1; }));
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  ASSERT_TRUE(wait_for([&] { return pair.b->block->arriving == 1; }));
+  pair.b->fail();
+  settle(5);
+  EXPECT_EQ(rdma::count_waiting(srq->receives), 0u);
+  held.unlock();
+  EXPECT_TRUE(wait_for([&] { return rdma::count_waiting(srq->receives) == 1; }));
+}
+
 // A queue pair joined to itself.
 TEST_F(Connected, LoopsBack) {
   rdma::Qp* self = world.add_qp(a, {});

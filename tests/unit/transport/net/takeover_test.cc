@@ -122,6 +122,30 @@ TEST_F(Successor, GoesOnWithAllKindsOfRequests) {
   EXPECT_GT(a_notes.commits, 200u);
 }
 
+// An operand that is reached is read by one job, and changed by the next. Jobs of a process run in
+// their order, so that these wait behind another one.
+TEST_F(Successor, LooksAtTheKeyOfAnAtomicBetweenItsJobs) {
+  connect();
+  const uint64_t operand = (at(b_own) + 7) / 8 * 8;
+  std::memset(b_own.data() + (operand - at(b_own)), 0, 8);
+  rdma::Reach& reach = *b.context.process->reach();
+  std::unique_lock held(*reach.memory()->changes);
+  rdma::Reach::Job other;
+  other.parts.push_back({operand + 64, 8, 0});
+  other.buffer = rdma::make_buffer(nullptr, 8);
+  other.change = [](uint64_t old) { return old; };
+  other.done = [](bool) {};
+  reach.submit(std::move(other));
+  ipc::SendWqe add = remote(Opcode::kFetchAdd, operand, b_own_key);
+  add.rdma.compare_add = 1;
+  ASSERT_TRUE(a.post_send(*qp_a, add, {{kBase, 8, a_key}}));
+  settle(30);
+  b.deregister(b_own_key);
+  held.unlock();
+  EXPECT_THAT(statuses(*qp_a, 1), testing::ElementsAre(verbs::WcStatus::kRemoteAccessError));
+  EXPECT_EQ(b_own[operand - at(b_own)], 0);
+}
+
 TEST_F(Successor, PublishesACompletionThatWasNoted) {
   connect();
   for (uint64_t i = 0; i < 3; ++i)
