@@ -102,8 +102,8 @@ void SendRing::complete(const rdma::WorkRequest& request, WcStatus status, uint3
   } else {
     qp_.set_state(verbs::QpState::kSqe);  // IBTA 10.3.1.7
     if (qp_.sender) qp_.sender->link_changed();
-    qp_.send_cq->notify(qp_.qpn, true);
   }
+  qp_.send_cq->notify(qp_.qpn, true);  // a program finds an error only in an error state
 }
 
 bool SendRing::let_go() {

@@ -94,10 +94,6 @@ int probe(const std::string& path, ipc::CmDeviceName* device) {
   return error;
 }
 
-}  // namespace
-
-namespace {
-
 // The child has no part in them: pages without content are in their place.
 void blank(const base::Mapping& rings) {
   if (rings.valid())
@@ -189,7 +185,6 @@ ibv_context* open_device(VirtualDevice* device) {
   context->verbs.priv =
       reinterpret_cast<verbs_ex_private*>(const_cast<Shortcuts*>(own_shortcuts()));
   context->verbs.context.num_comp_vectors = 1;
-  context->owner = ::getpid();
   hold_device(device);
   context->device = device;
   const std::lock_guard lock(OpenContexts::instance().mutex);
@@ -217,8 +212,8 @@ int close_device(ibv_context* ibv) {
     const std::lock_guard lock(OpenContexts::instance().mutex);
     if (OpenContexts::instance().contexts.erase(context) == 0) return EINVAL;
   }
-  // The session is that of the process that opened it, and not of a child that fork(2) made.
-  if (context->owner == ::getpid()) {
+  // A child that fork(2) made leaves the session to its parent.
+  if (context->session.is_own()) {
     context->session.goodbye(context->daemon_epoch());
     wait_for_initiators(*context);
   }
@@ -259,7 +254,7 @@ void at_exit_goodbye() {
   OpenContexts& open = OpenContexts::instance();
   if (!open.mutex.try_lock()) return;
   for (Context* context : open.contexts)
-    if (context->owner == ::getpid()) context->session.goodbye(context->daemon_epoch());
+    if (context->session.is_own()) context->session.goodbye(context->daemon_epoch());
   open.mutex.unlock();
 }
 

@@ -12,7 +12,7 @@ int DeviceNames::ask(uint32_t number, ipc::CmDeviceName* device) {
   request.call = ipc::CmCall::kDevice;
   request.value = number;
   request.sequence = ++sequence_;
-  if (sequence_ == 1) socket_ = newcomer_.begin(path_).value_or(base::Fd());
+  if (sequence_ == 1) socket_ = newcomer_.begin(path_, false).value_or(base::Fd());
   while (socket_.valid()) {
     ipc::CmReply reply;
     std::vector<base::Fd> none;

@@ -378,8 +378,7 @@ struct Context {
   uint32_t grace_ms = 0;
   uint64_t node_guid = 0;
   verbs::Capabilities capabilities{};
-  size_t dm_used = 0;  // bytes; device_memory.cc guards it
-  pid_t owner = 0;
+  size_t dm_used = 0;               // bytes; device_memory.cc guards it
   std::atomic<uint32_t> users = 1;  // the program until ibv_close_device, and its objects
   VirtualDevice* device = nullptr;  // a held reference
 

@@ -41,6 +41,8 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   // later call was answered. 0 or EIO.
   int tell(ipc::Request& request);
 
+  // Of this process; not of the one that fork(2) made this one of.
+  [[nodiscard]] bool is_own() const;
   // While it is held, only the calling thread makes requests.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> alone() { return std::unique_lock(mutex_); }
 
@@ -48,7 +50,6 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   [[nodiscard]] bool hung_up() const;
 
  private:
-  [[nodiscard]] bool is_own() const;
   void say_goodbye(ipc::Word& serving);
   void ask_to_resume(ipc::Request* request) override;
   Taken on_taken(const ipc::Reply& reply, base::Fd socket) override;

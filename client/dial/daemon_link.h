@@ -36,7 +36,7 @@ class DaemonLink {
   // being started again.
   int open(std::string path, bool waits = false) {
     path_ = std::move(path);
-    auto socket = waits ? newcomer_.begin_when_served(path_) : newcomer_.begin(path_);
+    auto socket = newcomer_.begin(path_, waits);
     if (!socket) return socket.error().code();
     socket_ = std::move(*socket);
     return 0;

@@ -52,14 +52,9 @@ base::Result<base::Fd> dial_when_served(const std::string& path) {
 }
 }  // namespace
 
-base::Result<base::Fd> Newcomer::begin(const std::string& path) {
+base::Result<base::Fd> Newcomer::begin(const std::string& path, bool waits) {
   dials_ = 1;
-  return dial(path);
-}
-
-base::Result<base::Fd> Newcomer::begin_when_served(const std::string& path) {
-  dials_ = 1;
-  return dial_when_served(path);
+  return waits ? dial_when_served(path) : dial(path);
 }
 
 base::Result<base::Fd> Newcomer::again(const std::string& path) {

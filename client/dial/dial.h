@@ -21,10 +21,8 @@ namespace vrdma::client {
 // is served. Not thread-safe.
 class Newcomer {
  public:
-  // Errors as of dial(); does not wait.
-  [[nodiscard]] base::Result<base::Fd> begin(const std::string& path);
-  // The same, and waits up to 3 s for a daemon where one has been.
-  [[nodiscard]] base::Result<base::Fd> begin_when_served(const std::string& path);
+  // Errors as of dial(). `waits`: up to 3 s for a daemon that is being started again.
+  [[nodiscard]] base::Result<base::Fd> begin(const std::string& path, bool waits);
   // After a connection was closed without an answer: dials again, and waits up to 3 s for a daemon.
   // Gives up after 4 dials without an answer.
   [[nodiscard]] base::Result<base::Fd> again(const std::string& path);

@@ -132,6 +132,8 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] static rdma::WorkRequest request_of(const PeerRequest& message);
   [[nodiscard]] rdma::Outcome prepare(const PeerRequest& message, rdma::WorkRequest* request,
                                       rdma::Plan* plan);
+  // The same again, for a request whose plan has become old.
+  [[nodiscard]] rdma::Outcome prepare(const rdma::WorkRequest& request, rdma::Plan* plan);
   void count_answer(uint64_t length);
   // What the peer learns of an outcome; one that ends the connection does it here.
   [[nodiscard]] Verdict verdict_of(rdma::Outcome outcome, const rdma::WorkRequest& request,
@@ -148,7 +150,6 @@ class NetSender final : public rdma::Sender,
   // The same where the step is noted: the old value is read, then exchanged if it is still that.
   Verdict try_exchange(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
                        bool bring_page);
-  [[nodiscard]] rdma::Outcome prepare_again(const rdma::WorkRequest& request, rdma::Plan* plan);
   void exchange_in_place(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Verdict exchange_reached(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Verdict bring_operand(const rdma::WorkRequest& request, const rdma::Plan& plan);

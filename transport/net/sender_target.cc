@@ -29,9 +29,13 @@ Outcome NetSender::prepare(const PeerRequest& message, WorkRequest* request, Pla
   *request = request_of(message);
   plan->opcode = message.opcode;
   plan->length = message.length;
+  return prepare(*request, plan);
+}
+
+Outcome NetSender::prepare(const WorkRequest& request, Plan* plan) {
   plan->reached = false;
   plan->source.count = plan->target.count = 0;
-  return receiver_.prepare(qp_, *request, plan);
+  return receiver_.prepare(qp_, request, plan);
 }
 
 namespace {
@@ -263,14 +267,8 @@ Verdict NetSender::try_exchange(const WorkRequest& request, const Plan& plan, ui
   return Verdict::kBusy;
 }
 
-// Between two jobs the key may end, and who ended it waits for the first one only.
-Outcome NetSender::prepare_again(const WorkRequest& request, Plan* plan) {
-  plan->reached = false;
-  plan->source.count = plan->target.count = 0;
-  return receiver_.prepare(qp_, request, plan);
-}
-
-// By two jobs, which are repeated if another changes the word between them.
+// By two jobs, which are repeated if another changes the word between them. The key may end between
+// them too, and who ended it waits for the first one only.
 Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan) {
   const rdma::Piece& operand = plan.source.pieces[0];
   rdma::Process& process = *receiver_.home().process;
@@ -290,7 +288,7 @@ Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan
   job.done = when_done(receiving_, [=, this](bool there) {
     if (!there) return failed();
     Plan now = plan;
-    if (const Outcome outcome = prepare_again(request, &now); outcome != Outcome::kDone)
+    if (const Outcome outcome = prepare(request, &now); outcome != Outcome::kDone)
       return failed(outcome);
     const rdma::Piece& current = now.source.pieces[0];
     if (!current.reached) return exchange_in_place(request, now);
@@ -337,7 +335,7 @@ Verdict NetSender::bring_operand(const WorkRequest& request, const Plan& plan) {
     const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
     if (!there) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
     Plan now = plan;
-    if (const Outcome outcome = prepare_again(request, &now); outcome != Outcome::kDone)
+    if (const Outcome outcome = prepare(request, &now); outcome != Outcome::kDone)
       return fail_pending(outcome, request, now, tell);
     exchange_in_place(request, now);
   });

@@ -1,8 +1,9 @@
 // Which process has which memory arenas.
 //
 // A process that opens a second vdevice, or one again, presents the arena that it has: its memory
-// is there. Each client library in a process has one. It may present it to another daemon than the
-// one that made it, and have no session in between, so what is known stands in a file too:
+// is there. Each client library in a process has one. A process may present an arena that an
+// earlier daemon made, and have no session when that daemon ends. So control keeps the list in a
+// file too:
 //
 //   file  := entry*
 //   entry := magic, pid, start time, device and inode of the arena; of this machine

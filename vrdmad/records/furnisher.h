@@ -57,9 +57,8 @@ class Furnisher {
   };
 
   // Before the first kit. `directory`: of the sessions' files; empty: there are none. `arenas`: the
-  // file of ArenaOwners. `epoch`: see
-  // SessionSettings. The next session has a greater number than `last`. `patience`: for how long
-  // take_over() is tried again.
+  // file of ArenaOwners. `epoch`: see SessionSettings. The next session has a greater number than
+  // `last`. `patience`: for how long take_over() is tried again.
   void begin(std::string directory, std::string arenas, uint32_t epoch, uint32_t last,
              base::Duration patience);
 
