@@ -170,11 +170,7 @@ Result<Fd> catch_signals() {
 std::vector<vrdma::vrdmad::OwnDirectory> directories_of(const std::string& run_dir,
                                                         const std::string& state_dir) {
   std::vector<vrdma::vrdmad::OwnDirectory> all{
-      {run_dir,
-       0755,
-       {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state", "arenas", "netns",
-        "sysfs"},
-       "broker"},
+      {run_dir, 0755, vrdma::vrdmad::RunDir::own_names(), "broker"},
       {state_dir, 0700, {"state.db*"}, {}}};
   // LogsDirectory= of systemd.exec(5), where the audit log is replaced while the daemon runs.
   if (const char* logs = std::getenv("LOGS_DIRECTORY"); logs != nullptr && *logs == '/')

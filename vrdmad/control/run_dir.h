@@ -33,6 +33,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/fd.h"
@@ -41,6 +42,11 @@ namespace vrdma::vrdmad {
 
 class RunDir {
  public:
+  // What may stand in R and is the daemon's: all but R/broker.
+  [[nodiscard]] static std::vector<std::string> own_names() {
+    return {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state",
+            "arenas",      "arenas.new", "netns",     "sysfs"};
+  }
   // The path without links to itself, `..` and a slash at its end. One that is relative begins in
   // the working directory.
   [[nodiscard]] static base::Result<std::string> absolute(const std::string& path);

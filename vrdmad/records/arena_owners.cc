@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "core/base/fd.h"
@@ -23,6 +24,19 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 32);
 
+// False: not all of them stand in the file.
+bool write_entries(const std::string& path, int how, const std::vector<Entry>& entries) {
+  const base::Fd file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | how, S_IRUSR | S_IWUSR));
+  const size_t size = entries.size() * sizeof(Entry);
+  return file.valid() && ::write(file.get(), entries.data(), size) == static_cast<ssize_t>(size);
+}
+
+void warn(const std::string& path) {
+  base::log_warning("write " + path + ": " + std::strerror(errno) +
+                    ": a program that is running cannot open a vdevice again after a restart");
+}
+
 }  // namespace
 
 void ArenaOwners::open(std::string path) {
@@ -38,7 +52,7 @@ void ArenaOwners::open(std::string path) {
 void ArenaOwners::note(const FileId& arena, const rdma::Peer& owner) {
   const bool is_new = !has(owner, arena);
   add({owner.pid, owner.start_time}, arena);
-  if (is_new) write({owner.pid, owner.start_time}, arena);
+  if (is_new) append({owner.pid, owner.start_time}, arena);
   if (arenas_.size() >= sweep_at_) sweep();
 }
 
@@ -57,23 +71,29 @@ bool ArenaOwners::has(const rdma::Peer& owner, const FileId& arena) const {
 
 // An entry whose writer was killed in the middle is the last one, and of a process that has not
 // been answered.
-void ArenaOwners::write(const Process& process, const FileId& arena) const {
+void ArenaOwners::append(const Process& process, const FileId& arena) const {
   if (path_.empty()) return;
-  const base::Fd file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
-                             S_IRUSR | S_IWUSR));
   const Entry entry{kMagic, process.first, process.second, arena.device, arena.inode};
-  if (!file.valid() || ::write(file.get(), &entry, sizeof entry) != sizeof entry)
-    base::log_warning("write " + path_ + ": " + std::strerror(errno) +
-                      ": a program that is running cannot open a vdevice again after a restart");
+  if (!write_entries(path_, O_APPEND, {entry})) warn(path_);
 }
 
 void ArenaOwners::sweep() {
   std::erase_if(arenas_, [](const auto& entry) { return !rdma::exists(entry.first.first); });
   sweep_at_ = std::max<size_t>(64, 2 * arenas_.size());
   if (path_.empty()) return;
-  ::unlink(path_.c_str());
+  const std::string fresh = path_ + ".new";
+  if (arenas_.empty()) {
+    ::unlink(path_.c_str());
+    ::unlink(fresh.c_str());  // of a daemon that was killed
+    return;
+  }
+  std::vector<Entry> all;
   for (const auto& [process, its] : arenas_)
-    for (auto arena = its.rbegin(); arena != its.rend(); ++arena) write(process, *arena);
+    for (auto arena = its.rbegin(); arena != its.rend(); ++arena)
+      all.push_back({kMagic, process.first, process.second, arena->device, arena->inode});
+  // If this process is killed meanwhile, the old file is there.
+  if (!write_entries(fresh, O_TRUNC, all) || ::rename(fresh.c_str(), path_.c_str()) != 0)
+    warn(path_);
 }
 
 }  // namespace vrdma::vrdmad

@@ -37,7 +37,7 @@ class ArenaOwners {
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
 
   void add(const Process& process, const FileId& arena);
-  void write(const Process& process, const FileId& arena) const;
+  void append(const Process& process, const FileId& arena) const;
 
   std::string path_;
   std::map<Process, std::vector<FileId>> arenas_;  // the latest first
