@@ -27,11 +27,7 @@ snmp() { $(enter "$1") cat /proc/net/snmp /proc/net/snmp6; }
 begin_wire() {
   OPTIONS=("$@")
   say "${*:-a perfect wire}"
-  rm -f "$T/wire.log"
-  "$BUILD/lib/vrdma/vrdma-bad-wire" "/run/netns/$(ns a):eth0" "/run/netns/$(ns b):eth0" --seed "$seed" "$@" \
-    >"$T/wire.log" 2>&1 &
-  PID[wire]=$!
-  wait_until 5 grep -qs ready "$T/wire.log" || fail "there is no wire: $(<"$T/wire.log")"
+  bad_wire --seed "$seed" "$@"
   local space number=1
   for space in a b; do
     ip_in $space address add 10.0.0.$number/24 dev eth0

@@ -3,8 +3,8 @@
 // child, parent.
 //
 // The objects are the parent's. With the kernel's verbs the child shares the descriptor that they
-// belong to; here the session is the parent's alone. Fails if the parent is disturbed by a call
-// other than those that end an object.
+// belong to; here the session is the parent's alone. Fails if a child is killed by a signal, or the
+// parent is disturbed.
 #include <sys/wait.h>
 #include <unistd.h>
 

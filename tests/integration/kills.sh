@@ -56,15 +56,13 @@ kill_all() {
   for order in "${orders[@]}"; do
     read -r kind signal pid <<<"$order"
     SEEN+=("$pid $(began "$pid")")
-    if [[ $kind == stopper ]] && ! serves; then MAY_END=1; fi
+    if [[ $kind == stopper ]] && ! is_serving; then MAY_END=1; fi
     kill -"$signal" "$pid" 2>/dev/null || continue
     TIMES[$kind]=$((${TIMES[$kind]:-0} + 1))
     if [[ $kind == @(control|broker|intake) ]]; then ENDS=1; fi
     if [[ $kind == control ]]; then wait "$pid" 2>/dev/null || true; fi
   done
 }
-serves() { ctl vdev list >/dev/null 2>&1; }
-serves_or_ended() { ended "$DAEMON" || serves; }
 # The daemon ends without its broker or its intake.
 restart_if_it_ends() {
   if [[ -n $MAY_END ]]; then

@@ -157,6 +157,14 @@ join() {
   ip_in "$4" link set "$5" up
 }
 
+# bad_wire OPTIONS...: a link between the eth0 of a and of b that it makes, by vrdma-bad-wire, whose log is $T/wire.log.
+bad_wire() {
+  rm -f "$T/wire.log"
+  "$BUILD/lib/vrdma/vrdma-bad-wire" "/run/netns/$(ns a):eth0" "/run/netns/$(ns b):eth0" "$@" >"$T/wire.log" 2>&1 &
+  PID[wire]=$!
+  wait_until 5 grep -qs ready "$T/wire.log" || fail "there is no wire: $(<"$T/wire.log")"
+}
+
 # loose A DEV [MTU]: a netdev in A that is up, has a carrier and reaches nothing: a veth pair whose
 # other end is unused. (Not every kernel has dummies.)
 loose() {
@@ -187,6 +195,9 @@ daemon_answers() {
   ended "$DAEMON" && fail "vrdmad ended while it started"
   [[ -S $R/admin.sock ]] && ctl vdev list >/dev/null 2>&1
 }
+
+is_serving() { ctl vdev list >/dev/null 2>&1; }
+serves_or_ended() { ended "$DAEMON" || is_serving; }
 
 kill_daemon() {
   kill -9 "$DAEMON"
@@ -519,6 +530,9 @@ two_vdevices() {
 two_hosts() {
   netns_add a b
   join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+  vdevices_of_two_hosts "$@"
+}
+vdevices_of_two_hosts() { # in a and b, on eth0
   vdev_create va a eth0 --tenant red --fabric left --addresses 0.0.0.0/0,::/0 "$@"
   vdev_create vb b eth0 --tenant blue --fabric right --addresses 0.0.0.0/0,::/0 "$@"
   local fabric

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
+#include <cstring>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace integrity {
 
@@ -57,6 +58,12 @@ inline void fill(std::span<uint8_t> bytes, uint64_t key) {
     for (size_t k = 0; k < 8 && i + k < bytes.size(); ++k)
       bytes[i + k] = static_cast<uint8_t>(word >> (8 * k));
   }
+}
+
+[[nodiscard]] inline bool is_filled(std::span<const uint8_t> bytes, uint64_t key) {
+  std::vector<uint8_t> expected(bytes.size());
+  fill(expected, key);
+  return std::memcmp(bytes.data(), expected.data(), expected.size()) == 0;
 }
 
 }  // namespace integrity

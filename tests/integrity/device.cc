@@ -27,7 +27,7 @@ Device::Device(ibv_context* context, uint8_t gid_index, const World& world, unsi
   const Member& plan = world.members[member];
   for (size_t i = 0; i < plan.areas.size(); ++i) {
     areas_.emplace_back(plan.areas[i].memory, plan.areas[i].size);
-    fill(area(i), mixed(world.seed + member * 64 + i));
+    fill(area(i), first_key(world, member, i));
   }
   regions_.resize(plan.regions.size());
   for (unsigned i = 0; i < regions_.size(); ++i) register_one(i);
@@ -58,8 +58,7 @@ void Device::complete(const ibv_wc& wc, bool in_order) {
     ledger_.complete(wc, in_order);
 }
 
-// ---- memory regions
-// -------------------------------------------------------------------------------
+// --- memory regions ---
 
 void Device::register_one(unsigned region) {
   const Region& plan = world_.members[member_].regions[region];
@@ -86,8 +85,7 @@ void Device::register_anew(unsigned region, Random* random) {
   register_one(region);
 }
 
-// ---- queue pairs
-// ----------------------------------------------------------------------------------
+// --- queue pairs ---
 
 Endpoint& Device::endpoint(unsigned link, unsigned side) {
   for (Endpoint& one : endpoints_)
@@ -243,8 +241,7 @@ void Device::invalidate(const Endpoint& endpoint, Window type) {
   if (ibv_post_send(endpoint.qp, &wr, &bad) != 0) fail("post LOCAL_INV");
 }
 
-// ---- all of it
-// ------------------------------------------------------------------------------------
+// --- all of it ---
 
 Info Device::info() const {
   Info mine{};

@@ -30,6 +30,7 @@ void Runner::give_back(const Batch& batch, unsigned side, Which which) {
 }
 
 namespace {
+constexpr auto kEndsAtLatest = std::chrono::microseconds(1500);  // when all has been posted
 constexpr auto kAll = [](const Doubt&) { return true; };
 constexpr auto kSinks = [](const Doubt& doubt) { return doubt.is_sink; };
 constexpr auto kTargets = [](const Doubt& doubt) { return !doubt.is_sink; };
@@ -43,7 +44,7 @@ void Runner::end_if_due(const Batch& batch, bool all_posted) {
   const bool by_itself = way == Way::kBadRemote || way == Way::kBadLocal;
   if (by_itself && !all_posted) return;
   const bool late = all_posted && all_posted_since_ != Clock::time_point{} &&
-                    Clock::now() - all_posted_since_ > std::chrono::microseconds(1500);
+                    Clock::now() - all_posted_since_ > kEndsAtLatest;
   if (!late && device_->ledger().completions(endpoint.qp->qp_num) < batch.ending->after) return;
   ended_ = true;
   ++counts().ends[static_cast<size_t>(way)];

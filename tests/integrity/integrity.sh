@@ -62,19 +62,13 @@ bad_hosts() {
   local number=1 space
   [[ -w /dev/net/tun ]] || skip "there is no /dev/net/tun, to make taps"
   netns_add a b
-  "$BUILD/lib/vrdma/vrdma-bad-wire" "/run/netns/$(ns a):eth0" "/run/netns/$(ns b):eth0" --seed "$seed" "${wire[@]}" \
-    >"$T/wire.log" 2>&1 &
-  PID[wire]=$!
-  wait_until 5 grep -qs ready "$T/wire.log" || fail "there is no wire: $(<"$T/wire.log")"
+  bad_wire --seed "$seed" "${wire[@]}"
   for space in a b; do
     ip_in $space address add 10.0.0.$number/24 dev eth0
     ip_in $space link set eth0 up
     number=$((number + 1))
   done
-  vdev_create va a eth0 --tenant red --fabric left
-  vdev_create vb b eth0 --tenant blue --fabric right
-  ctl fabric set left --reach network >/dev/null
-  ctl fabric set right --reach network >/dev/null
+  vdevices_of_two_hosts
 }
 
 case $mode in
@@ -108,7 +102,6 @@ process_of_daemon() {
     *) any_of $(workers) ;;
   esac
 }
-serves_or_ended() { ended "$DAEMON" || ctl vdev list >/dev/null 2>&1; }
 # Kills one. The daemon ends without its broker or its intake, and is started again as by a service manager.
 accident_kill() {
   local pid name

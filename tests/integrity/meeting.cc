@@ -51,26 +51,24 @@ Meeting::Meeting(const std::string& path, uint32_t number) {
     fail("no server at %s", path.c_str());
   const Hello hello{number};
   if (::send(fd_, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) fail("send");
-  Taken taken{};
-  if (!receive(&taken, sizeof taken)) fail("the server has gone");
-  epoch_ = taken.epoch;
+  (void)hear();
 }
 
 Meeting::~Meeting() { ::close(fd_); }
 
-bool Meeting::receive(void* to, size_t size) {
-  return ::recv(fd_, to, size, 0) == static_cast<ssize_t>(size);
-}
-
-std::vector<Info> Meeting::gather(const Info& mine) {
-  Given given{epoch_, 0, mine};
-  if (::send(fd_, &given, sizeof given, MSG_NOSIGNAL) != sizeof given) fail("the server has gone");
+std::vector<Info> Meeting::hear() {
   Taken taken{};
-  if (!receive(&taken, sizeof taken)) fail("the server has gone");
+  if (::recv(fd_, &taken, sizeof taken, 0) != sizeof taken) fail("the server has gone");
   over_ = taken.over != 0;
   epoch_ = taken.epoch;
   if (taken.what == kLost) throw Lost();
   return {taken.infos, taken.infos + taken.members};
+}
+
+std::vector<Info> Meeting::gather(const Info& mine) {
+  const Given given{epoch_, 0, mine};
+  if (::send(fd_, &given, sizeof given, MSG_NOSIGNAL) != sizeof given) fail("the server has gone");
+  return hear();
 }
 
 void Meeting::give_up() {
@@ -82,12 +80,8 @@ void Meeting::give_up() {
 void Meeting::look(int milliseconds) {
   pollfd one{fd_, POLLIN, 0};
   if (::poll(&one, 1, milliseconds) <= 0) return;
-  Taken taken{};
-  if (!receive(&taken, sizeof taken)) fail("the server has gone");
-  if (taken.what != kLost) fail("the server speaks without being asked");
-  over_ = taken.over != 0;
-  epoch_ = taken.epoch;
-  throw Lost();
+  (void)hear();
+  fail("the server speaks without being asked");
 }
 
 namespace {
@@ -168,7 +162,7 @@ class Server {
   void leave(uint32_t member) {
     ::close(fds_[member]);
     fds_[member] = -1;
-    if (!over_) lose();
+    if (began_ && !over_) lose();
   }
   void lose() {
     epoch_ += 2;  // some may have begun the next one by themselves

@@ -21,7 +21,6 @@ struct Info {
   uint32_t psns[kMostLinks][2];        // that its requests begin with
   uint32_t windows[kMostLinks][2][2];  // rkeys, by link, side of their owner, type - 1
   uint32_t datagram_qpn;
-  uint32_t reserved;
 };
 
 // Another member has died, or has given the epoch up: a new one begins.
@@ -46,7 +45,8 @@ class Meeting {
   [[noreturn]] void give_up();
 
  private:
-  bool receive(void* to, size_t size);
+  // What the server says. Throws Lost if it says so.
+  std::vector<Info> hear();
 
   int fd_;
   uint32_t epoch_ = 0;

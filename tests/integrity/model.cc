@@ -10,7 +10,7 @@ Model::Model(const World& world) : world_(world) {
     auto& areas = bytes_.emplace_back();
     for (size_t i = 0; i < world.members[member].areas.size(); ++i) {
       areas.emplace_back(world.members[member].areas[i].size);
-      fill(areas.back(), mixed(world.seed + member * 64 + i));
+      fill(areas.back(), first_key(world, member, i));
     }
   }
 }

@@ -68,9 +68,7 @@ void Runner::serve(const Batch& batch, uint32_t round) {
     op.signaled = true;
     post_one();
     settle();
-    std::vector<uint8_t> expected(target.length);
-    fill(expected, key_of(batch, round));
-    if (std::memcmp(device_->at(plan.data[side]), expected.data(), expected.size()) != 0)
+    if (!is_filled({device_->at(plan.data[side]), target.length}, key_of(batch, round)))
       fail("link %u: a READ behind a WRITE does not read what was written", plan.link);
   }
   op.signaled = true;
@@ -116,9 +114,7 @@ void Runner::await(const Batch& batch, uint32_t round, uint32_t left) {
       wait([&] { return flag_at(flag) == round + 1; }, "a ping-pong's flag");
       break;
   }
-  std::vector<uint8_t> expected(plan.data[side].length);
-  fill(expected, key_of(batch, round));
-  if (std::memcmp(device_->at(plan.data[side]), expected.data(), expected.size()) != 0)
+  if (!is_filled({device_->at(plan.data[side]), plan.data[side].length}, key_of(batch, round)))
     fail("link %u, %s: the data is not there when its sign is seen", plan.link,
          kSignNames[static_cast<size_t>(plan.sign)]);
 }

@@ -4,17 +4,6 @@
 
 namespace integrity {
 
-size_t Member::bytes() const {
-  size_t sum = 0;
-  for (const Area& area : areas) sum += area.size;
-  return sum;
-}
-
-size_t Stream::messages() const {
-  return static_cast<size_t>(std::count_if(ops.begin(), ops.end(),
-                                           [](const Op& op) { return consumes_receive(op.kind); }));
-}
-
 namespace {
 
 Member make_member(Random& random) {

@@ -18,8 +18,7 @@
 
 namespace integrity {
 
-// ---- objects
-// --------------------------------------------------------------------------------------
+// --- objects ---
 
 enum class Memory : uint8_t { kAnonymous, kShared, kHeap, kPrivateFile, kStatic, kCount };
 inline constexpr std::array kMemoryNames{"anonymous", "shared", "heap", "private file", "static"};
@@ -42,7 +41,6 @@ struct Member {
   std::vector<Region> regions;
   uint32_t spare;  // a region that only a link that ends uses
   std::vector<Queue> queues;
-  [[nodiscard]] size_t bytes() const;
 };
 
 constexpr uint32_t kInline = 64;           // bytes
@@ -79,11 +77,14 @@ struct World {
   bool close_only;  // the device is closed with all its objects
 };
 
+// The key of what an area of a member begins with.
+inline uint64_t first_key(const World& world, size_t member, size_t area) {
+  return mixed(world.seed + member * 64 + area);
+}
 // `unreliable`: UC can be used, because nothing is lost between any two members.
 World make_world(uint64_t seed, unsigned members, bool unreliable, uint32_t without = 0);
 
-// ---- work
-// -----------------------------------------------------------------------------------------
+// --- work ---
 
 enum class Kind : uint8_t {
   kWrite,
@@ -137,7 +138,6 @@ struct Stream {  // what one end of a link posts, and the other end's receives
   bool late = false;              // some receives are posted when messages are on their way
   Window window = Window::kNone;  // of the other end, for this stream
   Piece bound{};
-  [[nodiscard]] size_t messages() const;
 };
 
 enum class Way : uint8_t {

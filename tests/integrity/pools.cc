@@ -12,8 +12,7 @@ constexpr ibv_gid kGroup{{0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 4
 
 }  // namespace
 
-// ---- shared receives
-// ------------------------------------------------------------------------------
+// --- shared receives ---
 
 SharedReceives::SharedReceives(ibv_pd* pd, const World& world, Memory memory)
     : seed_(world.seed),
@@ -80,23 +79,18 @@ void SharedReceives::release(uint64_t name) {
 
 void SharedReceives::check() {
   const std::lock_guard lock(mutex_);
-  std::vector<uint8_t> expected(kSharedReceiveSize);
-  for (size_t i = 0; i < kSharedReceives; ++i) {
-    if (in_doubt_) {
+  for (size_t i = 0; i < kSharedReceives; ++i)
+    if (in_doubt_)
       fill(slot(i), keys_[i]);
-      continue;
-    }
-    fill(expected, keys_[i]);
-    if (!std::ranges::equal(slot(i), expected)) fail("receive %zu of the SRQ has changed", i);
-  }
+    else if (!is_filled(slot(i), keys_[i]))
+      fail("receive %zu of the SRQ has changed", i);
 }
 
 void SharedReceives::destroy() {
   if (ibv_destroy_srq(srq_) != 0 || ibv_dereg_mr(mr_) != 0) fail("destroy an SRQ");
 }
 
-// ---- datagrams
-// ------------------------------------------------------------------------------------
+// --- datagrams ---
 
 Datagrams::Datagrams(Device* device, Memory memory)
     : device_(device),

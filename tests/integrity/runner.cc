@@ -15,7 +15,6 @@ namespace {
 constexpr unsigned kBatches = 80;  // of an epoch
 // What could still be stored after an epoch has ended would be by now.
 constexpr auto kAfterEnd = std::chrono::milliseconds(5);
-constexpr auto kEndsAtLatest = std::chrono::microseconds(1500);
 
 }  // namespace
 
@@ -115,15 +114,12 @@ void Runner::close_device() {
 void Runner::look_after_end() {
   std::this_thread::sleep_for(kAfterEnd);
   for (size_t i = 0; i < world_->members[options_.number].areas.size(); ++i) {
-    std::vector<uint8_t> expected(device_->area(i).size());
-    fill(expected, key_after_end(*world_, i));
-    if (!std::ranges::equal(device_->area(i), expected))
+    if (!is_filled(device_->area(i), key_after_end(*world_, i)))
       fail("memory has changed after the device was closed");
   }
 }
 
-// ---- a batch
-// --------------------------------------------------------------------------------------
+// --- a batch ---
 
 void Runner::run(Batch* batch) {
   Ledger& ledger = device_->ledger();
@@ -340,8 +336,7 @@ void Runner::report(const Batch& batch, size_t area, size_t at) const {
        expected[at], uses.empty() ? "\n  which nothing uses" : uses.c_str());
 }
 
-// ---- waiting
-// --------------------------------------------------------------------------------------
+// --- waiting ---
 
 bool Runner::poll() {
   bool any = false;
