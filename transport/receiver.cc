@@ -98,14 +98,24 @@ void Receiver::complete(const rdma::WorkRequest& request, const rdma::Plan& plan
   if (plan.receives) complete(request, plan, WcStatus::kSuccess);
 }
 
+void Receiver::tell() {
+  if (!untold_) return;
+  if (qp_->domain != nullptr)
+    srq_->tell(*untold_);
+  else
+    qp_->tell(*untold_);
+  untold_.reset();
+}
+
 void Receiver::complete(const rdma::WorkRequest& request, const rdma::Plan& plan, WcStatus status) {
   ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
   if (qp_->domain != nullptr) {
     entry.qpn = qp_->qpn;
-    srq_->deliver(entry);
+    srq_->publish(entry);
   } else {
-    qp_->deliver(entry);
+    qp_->publish(entry);
   }
+  untold_ = entry;
   if (claimed_from_ != nullptr) claimed_from_->completed(receive_.slot);
   claimed_from_ = nullptr;
 }
@@ -119,6 +129,7 @@ WcStatus Receiver::refuse(Outcome outcome, const rdma::WorkRequest& request,
     complete(request, plan, WcStatus::kLocalProtectionError);
   else
     abandon();
+  tell();
   if (outcome == Outcome::kRemoteAccess) qp_->raise(verbs::Event::kQpAccessError);
   if (outcome == Outcome::kRemoteInvalid) qp_->raise(verbs::Event::kQpRequestError);
   // A queue pair connected to itself goes to ERR when its request has been completed.

@@ -48,8 +48,10 @@ class Receiver {
   void take_over(rdma::Qp& qp, uint32_t slot);
   // A dead worker had invalidated the key of the request that comes next, and done no more of it.
   void has_invalidated() { invalidated_ = true; }
-  // All of the request is done: its receive, if it takes one, completes.
+  // All of the request is done: its receive, if it takes one, completes, and tell() tells its CQ.
+  // A requester on this host has the result in between, before the answer can come.
   void complete(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  void tell();
   // It failed here. A receive that is why completes with an error, and the queue pair goes to ERR
   // as its NAK would tell (IBTA 9.9.3). Returns what the requester learns.
   [[nodiscard]] verbs::WcStatus refuse(rdma::Outcome outcome, const rdma::WorkRequest& request,
@@ -66,6 +68,7 @@ class Receiver {
   rdma::Srq* claimed_from_ = nullptr;
   rdma::Receive receive_;     // claimed from it
   bool invalidated_ = false;  // see has_invalidated()
+  std::optional<ipc::RecvEntry> untold_;
 };
 
 // The compare-and-swap that makes `becomes` of a word that is `was`, at the operand of `atomic`.

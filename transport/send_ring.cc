@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "core/ipc/bell.h"
+
 namespace vrdma::transport {
 
 using ipc::Token;
@@ -93,17 +95,21 @@ void SendRing::complete(const rdma::WorkRequest& request, WcStatus status, uint3
   else
     count_traffic(qp_, request);
   if (!failed) {
-    if ((request.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, false);
+    if ((request.wqe.flags & ipc::kSignaled) != 0) {
+      ipc::announce(*qp_.send_cq->bell, qp_.qpn);
+      untold_ = true;
+    }
     if (in_hand_ == 0) qp_.note_drained();
     return;
   }
+  qp_.failed_send = true;
   if (verbs::is_reliable(qp_.type)) {
     qp_.fail();
   } else {
     qp_.set_state(verbs::QpState::kSqe);  // IBTA 10.3.1.7
     if (qp_.sender) qp_.sender->link_changed();
   }
-  qp_.send_cq->notify(qp_.qpn, true);  // a program finds an error only in an error state
+  qp_.tell_flush();  // a program finds an error only in an error state
 }
 
 bool SendRing::let_go() {

@@ -22,6 +22,8 @@
 // order. Whoever posts pays for each (rdma::Pace). No other code knows how the ring is laid out.
 #pragma once
 
+#include <utility>
+
 #include "core/rdma/device.h"
 
 namespace vrdma::transport {
@@ -56,7 +58,11 @@ class SendRing {
   }
   // Completes the oldest request in hand, of which `request` is the copy. One that failed moves the
   // queue pair to ERR or SQE, and its sender hears of that (Sender::link_changed).
+  // If it succeeded, tell() then tells the program.
   void complete(const rdma::WorkRequest& request, verbs::WcStatus status, uint32_t byte_len);
+  void tell() {
+    if (std::exchange(untold_, false)) qp_.send_cq->notify(false);
+  }
   // The next owner of the token fetches again what is in hand.
   void put_back() { in_hand_ = 0; }
 
@@ -103,6 +109,7 @@ class SendRing {
   rdma::Qp& qp_;
   uint32_t tail_ = 0;  // of the oldest in hand
   uint32_t in_hand_ = 0;
+  bool untold_ = false;
 };
 
 }  // namespace vrdma::transport

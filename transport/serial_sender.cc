@@ -59,6 +59,8 @@ SerialSender::Next SerialSender::step(Turn& turn) {
   switch (progress.kind) {
     case Progress::Kind::kDone:
       ring_.complete(request_, progress.status, progress.byte_len);
+      tell_peer();
+      ring_.tell();
       return Next::kMore;
     case Progress::Kind::kAgain:
       if (progress.moved == 0) turn.spend(kRequestCost);
@@ -109,11 +111,14 @@ void SerialSender::settle() {
   const ipc::Mark mark = interrupted.mark;
   if (mark == ipc::Mark::kDone) {
     const auto opcode = static_cast<verbs::Opcode>(request_.wqe.opcode);
-    return ring_.complete(request_, WcStatus::kSuccess,
-                          verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
+    ring_.complete(request_, WcStatus::kSuccess, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
+    return ring_.tell();
   }
   if (mark == ipc::Mark::kNone) return;
-  if (const auto status = after_crash(request_, interrupted)) ring_.complete(request_, *status, 0);
+  if (const auto status = after_crash(request_, interrupted)) {
+    ring_.complete(request_, *status, 0);
+    ring_.tell();
+  }
 }
 
 std::optional<WcStatus> SerialSender::after_crash(rdma::WorkRequest&,

@@ -54,6 +54,8 @@ class SerialSender : public rdma::Sender, public Runnable {
  protected:
   // Begins or continues `request`, which stays the same object until it is done or abandoned.
   [[nodiscard]] virtual Progress execute(rdma::WorkRequest& request) = 0;
+  // The result of what execute() has done stands.
+  virtual void tell_peer() {}
   // Forgets a request that was begun; what it claimed goes back. It may be begun anew.
   virtual void abandon() = 0;
   // A dead worker had begun with `request` what others may have noticed (kBegun or kChanged), and

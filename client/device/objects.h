@@ -173,18 +173,25 @@ struct Cq {
   base::SpinLock mutex;
   std::vector<Qp*> queue_pairs;  // those whose sends or receives complete here
   std::vector<Srq*> shared;      // XRC SRQs that complete here
-  size_t next = 0;               // where the next poll begins, for fairness
-  unsigned turn = 0;  // poll counter; alternates sends and receives, active queue pairs and others
+  // The round of polls: see datapath/standing.h.
+  enum class Stage : uint8_t { kOver, kSends, kReceives };
+  Stage stage = Stage::kOver;
+  uint32_t round = 0;                 // counts them
+  size_t cursor = 0;                  // the next of the round's queue pairs in this stage
+  std::vector<Qp*> visited;           // with many queue pairs: those of the round
+  size_t next = 0;                    // without a round: where the next poll begins
+  unsigned turn = 0;                  // counts polls
   unsigned turn_of_event = UINT_MAX;  // of the last event that the program got
   // With many queue pairs: those of each mark of bell->news; else empty. Until `sweep_until` a
   // producer may have missed bell->many, so each poll checks all queue pairs.
   std::vector<std::vector<Qp*>> by_news;
   uint64_t sweep_until = 0;
   static constexpr size_t kMostActive = 4;
-  std::vector<Qp*> active;  // of many: those with recent completions; capacity reserved
-  bool keys_ended = false;  // by requests that this poll has found complete
-  uint64_t clock = 0;       // when a poll that found nothing last read it
-  unsigned skips = 0;       // polls that need not read it
+  std::vector<Qp*> active;              // of many: those with recent completions; capacity reserved
+  bool keys_ended = false;              // by requests that this poll has found complete
+  uint64_t clock = 0;                   // when a poll that found nothing last read it
+  unsigned skips = 0;                   // polls that need not read it
+  std::atomic<bool> requested = false;  // an event that was not given yet
   std::atomic<uint32_t> events_given = 0;
   // Between ibv_start_poll and ibv_end_poll.
   bool single_threaded = false;
@@ -230,7 +237,8 @@ struct Srq {
   // For an XRC SRQ: its number, and the CQ of its receives.
   uint32_t srqn = 0;
   Cq* cq = nullptr;
-  ReceiveReader inbox;  // under Cq::mutex
+  ReceiveReader inbox;        // under Cq::mutex
+  uint32_t receives_due = 0;  // the same: see datapath/standing.h
   std::atomic<uint32_t> events_given = 0;
   // Returns the wr_id of a completed receive and frees its slot. False: it was not posted.
   bool take(uint32_t slot, uint64_t* wr_id);
@@ -329,10 +337,18 @@ struct Qp {
   base::SpinLock recv_mutex;  // guards the next two
   uint32_t rq_head = 0;
   std::vector<uint64_t> recv_wr_ids;  // by slot
-  // Cq::mutex of the receive CQ guards the next three.
+  // Cq::mutex of the receive CQ guards the next six.
   std::atomic<uint32_t> rq_polled = 0;
-  ReceiveReader inbox;      // written by the daemon
-  ReceiveReader from_peer;  // the outbox of the peer of a direct link
+  ReceiveReader inbox;          // written by the daemon; all of it precedes what is in the next
+  ReceiveReader from_peer;      // the outbox of the peer of a direct link
+  uint32_t receives_due = 0;    // of this round: see datapath/standing.h
+  bool flushes_due = false;     // receives_due contains some that will not arrive
+  uint32_t receives_round = 0;  // that visited it last
+  // That of the send CQ the next four.
+  uint32_t sends_due = 0;    // of this round: those before this one
+  bool errors_due = false;   // also those that failed
+  uint32_t sends_round = 0;  // that visited it last
+  uint32_t waited_for = 0;   // plus 1: the request whose result did not come in time
 
   std::unique_ptr<ipc::QpBlock> own_block;  // for an XRC target
 
@@ -347,6 +363,23 @@ struct Qp {
   [[nodiscard]] verbs::QpState state() const {
     if (has_failed()) return verbs::QpState::kErr;
     return static_cast<verbs::QpState>(block->state.load(std::memory_order_acquire));
+  }
+  [[nodiscard]] bool has_results() const {
+    return block->sq_tail.load(std::memory_order_acquire) != polled.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool has_receives() const { return from_peer.stands() || inbox.stands(); }
+  // Receives that arrived and were not polled, at most `most`. What is counted first of the peer's
+  // has all of the worker's before it.
+  [[nodiscard]] uint32_t receives_standing(uint32_t most) const {
+    uint32_t peers = 0, workers = 0;
+    while (peers < most && from_peer.stands(peers)) ++peers;
+    while (peers + workers < most && inbox.stands(workers)) ++workers;
+    return peers + workers;
+  }
+  // In an error state: nothing arrives by way of the daemon any more. When that comes true the
+  // daemon wakes the CQs; a dead one writes nothing.
+  [[nodiscard]] bool may_flush() const {
+    return has_failed() || block->arriving.load(std::memory_order_acquire) == 0;
   }
   [[nodiscard]] bool has_failed() const {
     return own.load(std::memory_order_relaxed) == Own::kFailed;
@@ -491,12 +524,11 @@ int check_sends(Qp& qp, const ibv_send_wr* wr);
 // ibv_create_qp_ex of an XRC target (xrc.cc).
 ibv_qp* create_target(ibv_context* context, const ibv_qp_init_attr_ex& attr);
 
-// True if a poll would find something now, even if only an unsignaled success; under Cq::mutex
-// (poll.cc).
-[[nodiscard]] bool would_find(const Cq& cq);
+// True if a poll would find a completion now; under Cq::mutex (poll.cc).
+[[nodiscard]] bool would_find(Cq& cq);
 
 // Returns the slots of receives that arrived from an SRQ and were not polled. The queue pair must
-// have left its completion queues (completion.cc).
+// have left its completion queues (standing.cc).
 void discard_receives(Qp& qp);
 
 // Completes requests of a queue pair in an error state that the daemon will not complete

@@ -79,6 +79,7 @@ void join_completion_queues(Qp* qp) {
 void start_over(Qp* qp) {
   qp->sq_head = qp->rq_head = 0;
   qp->polled = qp->rq_polled = 0;
+  qp->sends_due = qp->receives_due = qp->waited_for = 0;
   qp->from_peer = {};
   if (qp->ibv.qp_base.srq == nullptr) qp->inbox.rewind();
   qp->owns_token = false;
@@ -218,9 +219,12 @@ ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* i
   wanted.srq = attr->srq != nullptr ? Srq::of(attr->srq)->handle : ipc::kNoObject;
   wanted.type = attr->qp_type;
   wanted.max_send_wr = attr->cap.max_send_wr;
-  wanted.max_recv_wr = attr->srq != nullptr ? 0 : attr->cap.max_recv_wr;
   wanted.max_send_sge = attr->cap.max_send_sge;
-  wanted.max_recv_sge = attr->cap.max_recv_sge;
+  // Else ignored, whatever they are (ibv_create_qp(3); create_qp in uverbs_cmd.c).
+  if (attr->srq == nullptr && attr->qp_type != IBV_QPT_XRC_SEND) {
+    wanted.max_recv_wr = attr->cap.max_recv_wr;
+    wanted.max_recv_sge = attr->cap.max_recv_sge;
+  }
   wanted.max_inline = attr->cap.max_inline_data;
   if (init != nullptr) {
     wanted.init_mask = static_cast<uint32_t>(init_mask);
@@ -379,6 +383,7 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
       (void)fail(ibv);
       return lacks_fds ? EMFILE : ENOMEM;
     }
+    bool arrived = false;
     {
       const std::lock_guard polling(qp->recv_cq()->mutex);
       const std::lock_guard tables(context.mutex);
@@ -386,10 +391,11 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
       qp->from_peer = {direct->peer->arena.at<ipc::RecvRing>(reply.modify_qp.peer_outbox),
                        qp->inbox.depth()};
       qp->direct = std::move(direct);
+      arrived = qp->receives_standing(1) > 0;
     }
     // The peer may have sent before. A thread that was notified then found nothing and sleeps
     // again.
-    qp->recv_cq()->notify(*qp, true);
+    if (arrived) qp->recv_cq()->notify(*qp, true);
   }
   if ((attr_mask & IBV_QP_STATE) != 0) {
     ibv->state = rts_mask != 0 ? IBV_QPS_RTS : attr->qp_state;

@@ -26,37 +26,47 @@ inline void announce(CqBell& bell, uint32_t qpn) {
   __atomic_store_n(&bell.groups[place / kNewsGroup], uint8_t{1}, __ATOMIC_RELEASE);
 }
 
-// The owner's side: clears the marks of a group and calls found(place) for each that was set,
-// starting at place `first` modulo kNewsGroup, for fairness. A producer stores entry, mark, group;
-// the owner clears group, then mark, with a fence before each further load. So either the owner
-// sees the entry, or a mark remains that was set after it was cleared. Marks are bytes and stored,
-// not exchanged: adjacent marks are not lost, and neither side waits for the other's cache line.
+// The owner's side: clears the marks of a group and calls found(place) for each that was set. A
+// producer stores entry, mark, group; the owner clears group, then mark, with a fence before each
+// further load. So either the owner sees the entry, or a mark remains that was set after it was
+// cleared. Marks are bytes and stored, not exchanged: adjacent marks are not lost, and neither side
+// waits for the other's cache line.
 template <class Found>
-void take_news(CqBell& bell, uint32_t group, uint32_t first, Found found) {
+void take_news(CqBell& bell, uint32_t group, Found found) {
   __atomic_store_n(&bell.groups[group], uint8_t{0}, __ATOMIC_RELAXED);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   uint8_t* const news = &bell.news[size_t{group} * kNewsGroup];
   uint64_t marked = 0;
   for (uint32_t i = 0; i < kNewsGroup; i += 8) {
-    if (eight_of(news + i) == 0) continue;
-    for (uint32_t each = i; each < i + 8; ++each) {
-      if (__atomic_load_n(&news[each], __ATOMIC_RELAXED) == 0) continue;
+    for (uint64_t marks = eight_of(news + i); marks != 0; marks &= marks - 1) {
+      const uint32_t each = i + static_cast<uint32_t>(std::countr_zero(marks)) / 8;
       __atomic_store_n(&news[each], uint8_t{0}, __ATOMIC_RELAXED);
       marked |= uint64_t{1} << each;
     }
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  marked = std::rotr(marked, static_cast<int>(first % kNewsGroup));
   for (; marked != 0; marked &= marked - 1)
-    found(group * kNewsGroup +
-          (first + static_cast<uint32_t>(std::countr_zero(marked))) % kNewsGroup);
+    found(group * kNewsGroup + static_cast<uint32_t>(std::countr_zero(marked)));
 }
 
-// Whether any group has marks for take_news().
+// Whether any group has marks.
 [[nodiscard]] inline bool has_news(const CqBell& bell) {
   uint64_t some = 0;
   for (uint32_t i = 0; i < kNewsGroups; i += 8) some |= eight_of(&bell.groups[i]);
   return some != 0;
+}
+
+// Calls found(place) for each mark, and leaves it.
+template <class Found>
+void look_at_news(const CqBell& bell, Found found) {
+  if (!has_news(bell)) return;
+  for (uint32_t group = 0; group < kNewsGroups; ++group) {
+    if (__atomic_load_n(&bell.groups[group], __ATOMIC_ACQUIRE) == 0) continue;
+    const uint32_t end = (group + 1) * kNewsGroup;
+    for (uint32_t place = group * kNewsGroup; place < end; place += 8)
+      for (uint64_t marks = eight_of(&bell.news[place]); marks != 0; marks &= marks - 1)
+        found(place + static_cast<uint32_t>(std::countr_zero(marks)) / 8);
+  }
 }
 
 // Writes the CQ's `slot` to its channel, at `write_end`.

@@ -24,12 +24,6 @@ void Cq::notify(uint32_t qpn, bool solicited) {
   notify(solicited);
 }
 
-void Cq::wake() {
-  if (channel == nullptr) return;
-  bell->arm.store(static_cast<uint32_t>(ipc::Arm::kNone));
-  ipc::tell_anyway(channel->write_end.get(), slot);
-}
-
 base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at) {
   max_sge = std::max(max_sge, 1u);
   depth = std::max(std::bit_ceil(max_wr), ipc::kMinSrqDepth);
@@ -102,11 +96,16 @@ void Srq::check_limit() {
   block->limit.store(0);
 }
 
-void Srq::deliver(const ipc::RecvEntry& entry) {
-  ipc::publish(inbox, depth, inbox_head++, entry);
-  cq->notify((entry.flags & ipc::kRecvSolicited) != 0 ||
-             entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
+namespace {
+bool is_solicited(const ipc::RecvEntry& entry) {
+  return (entry.flags & ipc::kRecvSolicited) != 0 ||
+         entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess);
 }
+}  // namespace
+
+void Srq::publish(const ipc::RecvEntry& entry) { ipc::publish(inbox, depth, inbox_head++, entry); }
+
+void Srq::tell(const ipc::RecvEntry& entry) { cq->notify(is_solicited(entry)); }
 
 void Qp::set_state(QpState state) {
   attributes.state = static_cast<uint32_t>(state);
@@ -149,14 +148,14 @@ void Qp::choose_sender() {
     sender = choose(*this);
 }
 
-void Qp::deliver(const ipc::RecvEntry& entry) {
+void Qp::publish(const ipc::RecvEntry& entry) {
   if (link.in_direct)
     ipc::publish(link.peer_outbox->ring, link.peer_outbox->depth, completed_receives(), entry);
   else
     ipc::publish(inbox, inbox_depth, inbox_head++, entry);
-  recv_cq->notify(qpn, (entry.flags & ipc::kRecvSolicited) != 0 ||
-                           entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
+
+void Qp::tell(const ipc::RecvEntry& entry) { recv_cq->notify(qpn, is_solicited(entry)); }
 
 void Qp::collect_direct() {
   const auto [all, reads] = direct_count.collect(*block, DirectCount::Clock::now());
@@ -210,10 +209,15 @@ void Qp::give_back(Srq& from, uint32_t slot) {
     from.give_back(slot);
 }
 
-// There is something to be flushed in both queues.
 void Qp::tell_flush() {
-  if (send_cq != nullptr) send_cq->notify(qpn, true);
-  if (recv_cq != send_cq) recv_cq->notify(qpn, true);
+  if (!arrivals.expired()) return;  // nothing can be polled before the last of them tells
+  const bool sends =
+      std::exchange(failed_send, false) || block->sq_head.load(std::memory_order_acquire) !=
+                                               block->sq_tail.load(std::memory_order_relaxed);
+  const bool flushes = state() == QpState::kErr && srq == nullptr &&
+                       block->rq_head.load(std::memory_order_acquire) != completed_receives();
+  if (sends && send_cq != nullptr) send_cq->notify(qpn, true);
+  if (flushes && recv_cq != nullptr) recv_cq->notify(qpn, true);
 }
 
 void Qp::fail() {
@@ -346,6 +350,7 @@ void Context::reset_qp(Qp& qp) {
     if (qp.inbox != nullptr) ipc::clear(qp.inbox, qp.inbox_depth);
   }
   qp.receiving = 0;
+  qp.failed_send = false;
   qp.arrivals.reset();
   qp.alive = std::make_shared<int>(0);
   qp.changed();

@@ -176,9 +176,6 @@ struct Cq {
   void notify(bool solicited);
   // The same for a completion of queue pair `qpn`, of which a poll learns by this.
   void notify(uint32_t qpn, bool solicited);
-  // Tells its owner whether it asked or not, and whether there is something or not: who took its
-  // request may have died before it wrote.
-  void wake();
 };
 
 // One process's use of an XRC domain (xrc.h).
@@ -228,7 +225,8 @@ struct Srq {
   [[nodiscard]] base::Result<void> make(Context& owner, Pd& in, bool with_inbox, Places at = {});
 
   // Completes a receive of an XRC SRQ.
-  void deliver(const ipc::RecvEntry& entry);
+  void publish(const ipc::RecvEntry& entry);
+  void tell(const ipc::RecvEntry& entry);
   // Takes the next receive out of the queue for a worker, to complete it at `receiver`; null: in
   // the SRQ's inbox.
   [[nodiscard]] Outcome claim(Receive* receive, const Qp* receiver = nullptr);
@@ -313,6 +311,7 @@ struct Qp {
 
   std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
   uint32_t windows = 0;                                   // of type 2, bound by way of it
+  bool failed_send = false;  // a request has failed, and its CQ was not told yet
   // How the device's counters have it.
   struct Counted {
     base::Counter* state = nullptr;  // null: it is none of the device's queue pairs
@@ -365,9 +364,14 @@ struct Qp {
     return link.in_direct ? link.peer_outbox->ring->head.load(std::memory_order_relaxed)
                           : inbox_head;
   }
-  // Completes a receive with `entry`, and tells the CQ. Of a receive queue of its own, that is the
-  // next one.
-  void deliver(const ipc::RecvEntry& entry);
+  // Completes a receive with `entry`. Of a receive queue of its own, that is the next one. Then the
+  // CQ must be told.
+  void publish(const ipc::RecvEntry& entry);
+  void tell(const ipc::RecvEntry& entry);
+  void deliver(const ipc::RecvEntry& entry) {
+    publish(entry);
+    tell(entry);
+  }
   // In SQD, when its sender is drained: the draining is over, which is said if it was asked for.
   void note_drained();
   // Gives back the receive that the program claimed at the peer's SRQ and will not complete, for it
@@ -381,12 +385,14 @@ struct Qp {
   void give_back(Srq& from, uint32_t slot);
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
+  // In an error state: tells the CQs in which something stands because of that. What fails later,
+  // or is posted later, its owner tells.
+  void tell_flush();
   void raise(verbs::Event event);
   void changed();  // see Context::on_qp_changed
 
  private:
   friend class Arrivals;
-  void tell_flush();
 };
 
 // One process's use of a device.

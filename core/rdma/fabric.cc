@@ -26,6 +26,7 @@ base::Result<std::shared_ptr<Outbox>> restore_outbox(Context& initiator, uint64_
   outbox->range = std::move(*range);
   outbox->ring = initiator.arena->at<ipc::RecvRing>(outbox->range.offset());
   outbox->depth = depth;
+  outbox->arena = initiator.arena;
   return outbox;
 }
 
@@ -270,8 +271,6 @@ void Fabric::cut(Qp& qp) {
 bool Fabric::move_to(Qp& qp, const RemoteEnd& end) {
   if (qp.sender && !qp.sender->may_begin_anew()) return false;
   Qp* const peer = qp.link.out != nullptr ? qp.link.out : qp.link.in;
-  // Receives go on to complete where they did.
-  if (qp.link.in_direct && peer != nullptr) qp.link.peer_outbox->arena = peer->context->arena;
   cut(qp);
   for (Qp* end_of_local : {&qp, peer})
     if (end_of_local != nullptr) end_of_local->link.out_made = end_of_local->link.in_made = false;

@@ -31,9 +31,9 @@ struct Srq;
 // stays until both queue pairs have gone.
 struct Outbox {
   ArenaHeap::Range range;
-  ipc::RecvRing* ring = nullptr;  // valid while the initiator's context lives, or by `arena`
+  ipc::RecvRing* ring = nullptr;  // in `arena`
   uint32_t depth = 0;
-  std::shared_ptr<const base::Mapping> arena;  // of an initiator that has moved to another host
+  std::shared_ptr<const base::Mapping> arena;  // the initiator's, which it may outlive
 };
 
 // A peer on another host.

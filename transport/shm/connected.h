@@ -38,6 +38,7 @@ class ConnectedSender final : public SerialSender {
  private:
   [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
   void abandon() override;
+  void tell_peer() override { receiver_.tell(); }
   [[nodiscard]] std::optional<verbs::WcStatus> after_crash(
       rdma::WorkRequest& request, const SendRing::Interrupted& interrupted) override;
   // Whether the receive of `request` was completed as entry `index` of its inbox.

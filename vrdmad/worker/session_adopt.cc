@@ -289,8 +289,6 @@ void SessionJournal::go_on() {
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
     context().device->fabric->relink(qp);
   });
-  // The dead daemon may have taken a program's request to be told, and not have told it.
-  context().cqs.each([](rdma::Cq& cq) { cq.wake(); });
   const auto fail_if_lost = [](rdma::Qp& qp) {
     if (qp.link.peer_lost) qp.fail();
   };

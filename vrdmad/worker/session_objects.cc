@@ -233,13 +233,16 @@ void SessionObjects::leave_survivors() {
   struct Survivor {
     rdma::Qp* qp;
     std::weak_ptr<int> alive;
+    bool untold;  // our program may have died before it told of its last message
   };
   std::vector<Survivor> survivors;
   const auto bereave = [&](rdma::Qp& qp) {
     for (rdma::Qp* peer : {qp.link.out, qp.link.in}) {
       if (peer == nullptr || peer->context == context_.get()) continue;
       peer->link.peer_lost = true;  // which is written down when the link is cut
-      survivors.push_back({peer, peer->alive});
+      const bool executed = qp.link.out == peer && qp.link.out_direct &&
+                            qp.block->busy.load(std::memory_order_acquire) % 2 != 0;
+      survivors.push_back({peer, peer->alive, executed});
     }
   };
   context_->qps.each(bereave);
@@ -249,8 +252,11 @@ void SessionObjects::leave_survivors() {
   if (survivors.empty()) return;
   auto timer = std::make_shared<base::EventLoop::Timer>();
   *timer = loop().after(kBereavement, [survivors, timer] {
-    for (const auto& survivor : survivors)
-      if (!survivor.alive.expired()) survivor.qp->fail();
+    for (const auto& survivor : survivors) {
+      if (survivor.alive.expired()) continue;
+      if (survivor.untold) survivor.qp->recv_cq->notify(survivor.qp->qpn, true);
+      survivor.qp->fail();
+    }
     timer->reset();
   });
 }

@@ -5,8 +5,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <vector>
 
 #include "client/device/objects.h"
 #include "client/device/unread_events.h"
@@ -21,6 +23,7 @@ int req_notify_cq(ibv_cq* ibv, int solicited_only) {
   const auto arm = solicited_only != 0 ? ipc::Arm::kSolicited : ipc::Arm::kNext;
   Cq& cq = *Cq::of(ibv);
   ipc::Word& word = cq.bell->arm;
+  cq.requested.store(true);
   // A later request never narrows an earlier one (ibv_req_notify_cq(3)).
   if (arm == ipc::Arm::kNext || word.load() == static_cast<uint32_t>(ipc::Arm::kNone))
     word.store(static_cast<uint32_t>(arm));
@@ -116,6 +119,18 @@ int resize_cq(ibv_cq* cq, int cqe) {
   return 0;
 }
 
+namespace {
+// Drops those unread messages of the channel for which drop() is true.
+template <class Drop>
+void visit_unread(const Channel& channel, Drop drop) {
+  drop_unread<ipc::ChannelMessage>(
+      [&](ipc::ChannelMessage* message) {
+        return ::read(channel.read_end.get(), message, sizeof *message);
+      },
+      channel.wake.get(), drop);
+}
+}  // namespace
+
 int destroy_cq(ibv_cq* ibv) {
   Context& context = *Context::of(ibv->context);
   Cq* cq = Cq::of(ibv);
@@ -131,13 +146,9 @@ int destroy_cq(ibv_cq* ibv) {
     context.cqs.erase(cq->slot);
   }
   if (ibv->channel != nullptr) {
-    const Channel& channel = *Channel::of(ibv->channel);
-    drop_unread<ipc::ChannelMessage>(
-        [&](ipc::ChannelMessage* message) {
-          return ::read(channel.read_end.get(), message, sizeof *message);
-        },
-        channel.wake.get(),
-        [slot = cq->slot](const ipc::ChannelMessage& message) { return message.cq == slot; });
+    visit_unread(*Channel::of(ibv->channel), [slot = cq->slot](const ipc::ChannelMessage& message) {
+      return message.cq == slot;
+    });
   }
   destroying.unlock();
   finish_cq(ibv, cq->events_given.load(), 0);
@@ -240,6 +251,27 @@ void learn_of_death(Context& context, Channel& channel) {
   channel.look_after(kWaiting * context.pause());
 }
 
+// The daemon has gone, or another one goes on. The dead one may have published a completion, or
+// taken a program's request for an event, and told nobody.
+void find_lost_events(Context& context, const Channel& channel) {
+  const std::lock_guard unchanged(context.numbers_mutex);
+  std::vector<uint32_t> unread;  // the slots of CQs
+  visit_unread(channel, [&](const ipc::ChannelMessage& message) {
+    unread.push_back(message.cq);
+    return false;
+  });
+  for (const auto& [slot, cq] : context.cqs) {
+    if (cq->ibv.channel != &channel.ibv || !cq->requested.load()) continue;
+    const std::lock_guard lock(cq->mutex);
+    cq->announce_all();
+    if (!would_find(*cq)) continue;
+    if (cq->bell->arm.load() != static_cast<uint32_t>(ipc::Arm::kNone))
+      cq->wake(true);
+    else if (std::find(unread.begin(), unread.end(), slot) == unread.end())
+      ipc::tell_anyway(channel.wake.get(), slot);
+  }
+}
+
 // The next message that names a CQ of this channel.
 Cq* next_event(Context& context, Channel& channel) {
   ipc::ChannelMessage message{};
@@ -247,6 +279,7 @@ Cq* next_event(Context& context, Channel& channel) {
     const std::lock_guard lock(context.mutex);
     const auto it = context.cqs.find(message.cq);
     if (it != context.cqs.end() && it->second->ibv.channel == &channel.ibv) {
+      it->second->requested.store(false);
       it->second->events_given.fetch_add(1);
       return it->second;
     }
@@ -289,8 +322,10 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     } else if (count > 0) {
       // Another daemon took over, or none will, or one took over and has not answered yet.
       context.check_daemon();
+      const bool over = context.given_up.load() || context.died_at_ms.load() == 0;
+      if (over) find_lost_events(context, channel);
       const std::lock_guard lock(context.channels_mutex);
-      if (context.given_up.load() || context.died_at_ms.load() == 0)
+      if (over)
         channel.timer.reset();
       else if (channel.timer.valid())
         channel.look_after(kWaiting * context.pause());

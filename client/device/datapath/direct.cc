@@ -77,7 +77,6 @@ void await_receive(const Qp& qp) {
 }
 
 bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
-  const Busy busy(qp.block->busy, qp.context->cheap_fence);
   if (!link_is_direct(qp) || !qp.may_execute()) return false;
   Direct& direct = *qp.direct;
   const uint32_t keys = direct.peer->key_changes();
@@ -102,6 +101,7 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
       return false;
   }
   if (!plan->receives) return true;
+  say_nothing_follows(qp);
   ipc::publish(direct.outbox, direct.outbox_depth, direct.responder.next_receive,
                rdma::receive_entry(request, *plan));
   return true;
@@ -116,6 +116,7 @@ bool changes_keys(const rdma::WorkRequest& request) {
 bool run_request(Qp& qp, rdma::WorkRequest& request) {
   rdma::Plan plan;
   if (changes_keys(request)) return false;
+  const Busy busy(qp.block->busy, qp.context->cheap_fence);
   if (!execute_marked(qp, request, &plan)) return false;
   const Direct& direct = *qp.direct;
   // The worker tells the SRQ's owner when too few receives are left.
@@ -213,7 +214,8 @@ void settle(Qp& qp) {
            qp.block->mark_receive.load(std::memory_order_relaxed) + 1;
   if (!done) return;
   put_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
-  publish_results(qp, first + 1, request.signaled);
+  qp.block->sq_tail.store(first + 1, std::memory_order_release);
+  if (request.signaled) qp.send_cq()->notify(qp, false);
 }
 
 // Whether a dead worker may have done the first request of the ring, or not, or has not brought its

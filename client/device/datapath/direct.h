@@ -17,12 +17,6 @@ namespace vrdma::client {
   return qp.block->sq_tail.load(std::memory_order_relaxed) == qp.sq_head;
 }
 
-// The results of all requests before `tail` stand; one of the new ones is `signaled`.
-inline void publish_results(Qp& qp, uint32_t tail, bool signaled) {
-  qp.block->sq_tail.store(tail, std::memory_order_release);
-  if (signaled) qp.send_cq()->notify(qp, false);
-}
-
 // Writes the result of the first request of the ring.
 inline void put_result(Qp& qp, uint32_t byte_len) {
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
@@ -43,19 +37,21 @@ inline void count_direct_read(Qp& qp, uint64_t bytes) {
   add_to(qp.block->direct_read_bytes, bytes);
 }
 
-// The first `requests` of the ring were carried out here and their results are written: the peer
-// hears of it, then this program. `sends`: entries were published in the outbox. The last two are
-// of any of the requests.
+// The first `requests` of the ring were carried out here and their results are written: they stand
+// before the peer is told, so that its answer does not overtake them (standing.h). `sends`: entries
+// were published in the outbox. The last two are of any of the requests.
 [[gnu::always_inline]] inline void retire(Qp& qp, uint32_t requests, uint64_t bytes, bool sends,
                                           bool solicited, bool signaled) {
   const Direct& direct = *qp.direct;
+  qp.block->sq_tail.store(qp.block->sq_tail.load(std::memory_order_relaxed) + requests,
+                          std::memory_order_release);
   if (sends) {
     ipc::announce(*direct.bell, direct.responder.qpn);
     if (direct.wake.valid())
       ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
   }
   count_direct(qp, requests, bytes);
-  publish_results(qp, qp.block->sq_tail.load(std::memory_order_relaxed) + requests, signaled);
+  if (signaled) qp.send_cq()->notify(qp, false);
 }
 
 // Says where in the peer's memory the next stores go, before the first of them. False: the link or
@@ -70,9 +66,15 @@ inline void count_direct_read(Qp& qp, uint64_t bytes) {
          qp.direct->peer->key_changes() == keys;
 }
 
+// All stores are done; what is left is the completion.
+inline void say_nothing_follows(const Qp& qp) {
+  qp.block->aim_length.store(0, std::memory_order_relaxed);
+}
+
 // Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being
-// waited for. An odd mark is stored before the first look at either (pairs with
-// AsymmetricFence::heavy of Fabric::cut_out and Session::dereg_mr).
+// waited for, and a poll waits for the results of what others may have seen. An odd mark is stored
+// before the first look at either (pairs with AsymmetricFence::heavy of Fabric::cut_out and
+// Session::dereg_mr).
 class Busy {
  public:
   Busy(ipc::Word& mark, bool cheap) : mark_(mark) {

@@ -149,8 +149,9 @@ void Context::give_up(bool refused) {
     const verbs::QpState state = qp->state();
     if (state == verbs::QpState::kReset || goes_on(*qp, state)) continue;
     qp->own.store(Qp::Own::kFailed, std::memory_order_release);
-    qp->send_cq()->notify(*qp, true);
-    qp->recv_cq()->notify(*qp, true);
+    // Threads that sleep look for what they lost: see get_cq_event().
+    for (const Cq* cq : {qp->send_cq(), qp->recv_cq()})
+      ipc::announce(*cq->bell, qp->ibv.qp_base.qp_num);
   }
 }
 

@@ -15,8 +15,8 @@ namespace vrdma::client {
 
 namespace {
 
-// A run ends after this many bytes, so that a thread that waits for the mark or for a completion
-// waits no longer than for one long message.
+// A run ends after this many bytes, and a message of as many is one of its own, so that a thread
+// that waits for the mark or for a completion waits no longer than for one long message.
 constexpr uint64_t kRunBytes = 16384;
 
 // The address of a request's payload. nullptr: unknown.
@@ -79,6 +79,7 @@ ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
   const unsigned always = flags;
   for (; wr != nullptr && head - begin != room && is_plain(*wr, opcode); wr = wr->next) {
     const ibv_sge& sge = wr->sg_list[0];
+    if (head != begin && sge.length >= kRunBytes) break;
     const uint8_t* const from = source_of(qp, *wr, sge);
     if (from == nullptr) break;
     if (!(kSends ? send(qp, *wr, sge, from, keys) : write(qp, *wr, sge, from, keys))) break;

@@ -217,8 +217,10 @@ void await_failure(Qp& qp) {
     queued = true;
   }
   if (queued && (runs || state == verbs::QpState::kSqd)) publish(qp);
-  // In an error state the next poll flushes, so sleeping threads must be notified.
-  if (queued && state >= verbs::QpState::kSqe) qp.send_cq()->notify(qp, true);
+  // In an error state the next poll flushes, so sleeping threads must be notified. Who brought the
+  // queue pair there meanwhile may have seen an empty queue.
+  if (queued && qp.state() >= verbs::QpState::kSqe && qp.may_flush())
+    qp.send_cq()->notify(qp, true);
   return error != 0 ? refuse(wr, bad_wr, error) : 0;
 }
 
@@ -279,7 +281,7 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   // waits.
   base::AsymmetricFence::light(qp.context->cheap_fence);
   if (qp.block->rq_waiter.load(std::memory_order_relaxed) != 0) qp.context->ring(qp.slot);
-  if (state == verbs::QpState::kErr) qp.recv_cq()->notify(qp, true);
+  if (qp.state() == verbs::QpState::kErr && qp.may_flush()) qp.recv_cq()->notify(qp, true);
   return error != 0 ? refuse(wr, bad_wr, error) : 0;
 }
 
