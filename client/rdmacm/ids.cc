@@ -41,14 +41,14 @@ int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_
   return 0;
 }
 
-// Waits until the program has acknowledged all events of the id.
+// Waits until the program has acknowledged all events of the id. Those that it has not read go, as
+// in the kernel (ucma_cleanup_ctx_events() in ucma.c): a channel that was readable because of them
+// would make it wait without end.
 void free_id(Id* id) {
-  // A program may tell others that a listener's port is free, so this waits for the daemon; not for
-  // a connected id.
-  if (id->established)
-    (void)id->link->tell(ipc::CmCall::kDestroyId, id->handle);
-  else
-    (void)id->link->call(ipc::CmCall::kDestroyId, id->handle);
+  // The daemon sends no event of the id after its answer.
+  (void)id->link->call(ipc::CmCall::kDestroyId, id->handle);
+  if (!id->sync && id->link->is_own())
+    drop_events(*Channel::of(id->base.channel)->source, id->handle);
   if (id->base.event != nullptr) acknowledge(std::exchange(id->base.event, nullptr));
   {
     std::unique_lock lock(objects_mutex());

@@ -1,10 +1,12 @@
-// Moves ids and their unread events to another channel.
+// Moves ids and their unread events to another channel, and removes the unread events of destroyed
+// ids.
 //
 // The daemon moves the events that it has not sent yet. This code takes those that have arrived
 // from the old channel's socket, and keeps them at the channels in order. While a channel has kept
 // events, a nudge, an event without an id, is in its socket so that it is readable.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "client/rdmacm/objects.h"
@@ -22,17 +24,18 @@ int move_in_daemon(CmLink& link, uint32_t id, uint32_t channel) {
   return link.call(request, &reply);
 }
 
-// Under objects_mutex(): everything that can be read from the source.
-std::vector<ipc::CmEventMessage> take_all(EventSource& source) {
-  std::vector<ipc::CmEventMessage> all(source.kept.begin(), source.kept.end());
-  source.kept.clear();
+// Under objects_mutex(): keeps everything that can be read from the socket.
+void keep_all(EventSource& source) {
   ipc::CmEventMessage message;
   while (receive(source, &message) == sizeof message)
     if (message.type == ipc::kCmNudge)
       source.nudged = false;
     else
-      all.push_back(message);
-  return all;
+      source.kept.push_back(message);
+}
+
+bool is_one_of(const std::vector<uint32_t>& ids, uint32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
 // Moves the events of the ids, and of the ids that their connection requests create.
@@ -41,8 +44,9 @@ void move_events(Channel& from, Channel& to, std::vector<uint32_t> ids) {
     const size_t known = ids.size();
     {
       const std::lock_guard lock(objects_mutex());
-      for (const auto& message : take_all(*from.source)) {
-        const bool goes = std::find(ids.begin(), ids.end(), message.handle) != ids.end();
+      keep_all(*from.source);
+      for (const auto& message : std::exchange(from.source->kept, {})) {
+        const bool goes = is_one_of(ids, message.handle);
         (goes ? to : from).source->kept.push_back(message);
         if (goes && message.request != 0) ids.push_back(message.request);
       }
@@ -96,6 +100,25 @@ void nudge(EventSource& source) {
   request.call = ipc::CmCall::kNudge;
   request.channel = source.handle;
   (void)source.link->call(request, &reply);
+}
+
+void drop_events(EventSource& source, uint32_t id) {
+  std::vector<uint32_t> gone{id};
+  for (size_t destroyed = 1;;) {
+    {
+      const std::lock_guard lock(objects_mutex());
+      keep_all(source);
+      std::erase_if(source.kept, [&](const ipc::CmEventMessage& message) {
+        const bool goes = is_one_of(gone, message.handle);
+        if (goes && message.request != 0) gone.push_back(message.request);
+        return goes;
+      });
+    }
+    if (destroyed == gone.size()) break;
+    for (; destroyed < gone.size(); ++destroyed)
+      (void)source.link->call(ipc::CmCall::kDestroyId, gone[destroyed]);
+  }
+  nudge(source);
 }
 
 int migrate(Id* id, rdma_event_channel* given) {

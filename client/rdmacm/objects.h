@@ -130,6 +130,9 @@ int simple_call(Id* id, ipc::CmCall call, bool succeeds = false);
 // migrate.cc
 // Makes a channel readable that has kept events. The caller holds no lock.
 void nudge(EventSource& source);
+// Removes the unread events of an id that the daemon has destroyed. The ids of connection requests
+// among them, which the program has never seen, are destroyed too.
+void drop_events(EventSource& source, uint32_t id);
 int migrate(Id* id, rdma_event_channel* channel);
 
 // events.cc

@@ -240,6 +240,65 @@ void nothing_after_disconnect(const char* text) {
   destroy(listener);
 }
 
+// An id's unread events go with it; those of other ids stay.
+void destroy_with_events(const char* text) {
+  Address address(text, "7477");
+  Channel channel, moved, clients;
+  for (int round = 0; round < 20; ++round) {
+    rdma_cm_id *gone = channel.id(), *stays = channel.id();
+    CHECK(rdma_resolve_addr(gone, nullptr, address.get(), 2000) == 0);
+    CHECK(channel.readable(5000));
+    if (round % 2 != 0) {
+      CHECK(rdma_resolve_addr(stays, nullptr, address.get(), 2000) == 0);
+      destroy(gone);
+      CHECK(channel.expect(RDMA_CM_EVENT_ADDR_RESOLVED) == stays);
+    } else if (round % 4 != 0) {
+      CHECK(rdma_migrate_id(gone, moved.channel) == 0);
+      CHECK(moved.readable(5000));
+      destroy(gone);
+    } else {
+      destroy(gone);
+    }
+    CHECK(!channel.readable(0) && !moved.readable(0));
+    destroy(stays);
+  }
+  // Both ends of a connection, with its last events unread.
+  rdma_cm_id* listener = channel.id();
+  listen_at(listener, address);
+  for (int round = 0; round < 5; ++round) {
+    rdma_cm_id* client = clients.id();
+    resolve(clients, client, address);
+    ask(client);
+    rdma_cm_id* server = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    accept(server);
+    clients.expect(RDMA_CM_EVENT_ESTABLISHED);
+    channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(rdma_disconnect(client) == 0);
+    CHECK(channel.readable(5000));
+    destroy(server);
+    destroy(client);
+    CHECK(!channel.readable(0) && !clients.readable(0));
+  }
+  // A listener with requests that nobody has read: whoever asks is refused.
+  std::vector<rdma_cm_id*> asking;
+  for (int i = 0; i < 3; ++i) {
+    asking.push_back(clients.id());
+    resolve(clients, asking.back(), address);
+    ask(asking.back());
+  }
+  CHECK(channel.readable(5000));
+  destroy(listener);
+  CHECK(!channel.readable(0));
+  for (size_t i = 0; i < asking.size(); ++i) {
+    rdma_cm_event* event = nullptr;
+    CHECK(clients.readable(10'000) && rdma_get_cm_event(clients.channel, &event) == 0);
+    CHECK(event->event == RDMA_CM_EVENT_REJECTED || event->event == RDMA_CM_EVENT_UNREACHABLE);
+    rdma_ack_cm_event(event);
+  }
+  for (rdma_cm_id* id : asking) destroy(id);
+  CHECK(!channel.readable(0) && !clients.readable(0));
+}
+
 // A listener uses the domain that it was given, or creates its own.
 void domain_of_listener(const char* address) {
   rdma_addrinfo hints{}, *found = nullptr;
@@ -523,6 +582,7 @@ int main(int argc, char** argv) {
     cases.emplace_back("shared_queue" + at, [=] { shared_queue(address); });
     cases.emplace_back("options" + at, [=] { options(address); });
     cases.emplace_back("migrate_with_events" + at, [=] { migrate_with_events(address); });
+    cases.emplace_back("destroy_with_events" + at, [=] { destroy_with_events(address); });
     cases.emplace_back("accept_in_a_child" + at, [=] { accept_in_a_child(address); });
   }
   cases.emplace_back("groups of IPv4", [=] { groups(argv[1], "239.1.2.3"); });
