@@ -24,6 +24,7 @@
 #include "vrdmad/admin/metrics.h"
 #include "vrdmad/admin/server.h"
 #include "vrdmad/broker/broker_place.h"
+#include "vrdmad/broker/seats.h"
 #include "vrdmad/control/daemon.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store.h"
@@ -178,15 +179,26 @@ std::vector<vrdma::vrdmad::OwnDirectory> directories_of(const std::string& run_d
   return all;
 }
 
-// A session takes about ten descriptors.
-void raise_descriptor_limit() {
+// A session takes about ten descriptors. Returns the limit.
+uint64_t raise_descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max = std::max<rlim_t>(limit.rlim_max, 1u << 20);
-  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return limit.rlim_cur;
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+void warn_of_descriptors(uint64_t limit) {
+  using vrdma::vrdmad::Seats;
+  constexpr uint64_t kEnough = uint64_t{Seats::kMost} * Seats::kDescriptors + Seats::kReserve;
+  if (limit >= kEnough) return;
+  spdlog::warn(
+      "a process of vrdmad may have {} open files, so at most {} programs can be connected at "
+      "once; {} open files permit {} (ulimit -n, LimitNOFILE=)",
+      limit, Seats::limits_for(limit).all, kEnough, Seats::kMost);
 }
 
 // A directory that was made for a misspelt name would hide the log.
@@ -262,7 +274,7 @@ Result<void> run(const Options& options) {
   if (!start) return vrdma::base::pass(start.error());
   const auto& [run_path, state_path, user] = *start;
   ::umask(0022);
-  raise_descriptor_limit();
+  const uint64_t descriptors = raise_descriptor_limit();
   block_signals();
   vrdma::vrdmad::WorkerBounds bounds{options.cgroup, options.worker_users};
   if (options.single) bounds = {"none", 0};
@@ -364,6 +376,7 @@ Result<void> run(const Options& options) {
         "instead of put in place from now on, which is slower");
   });
   if (!held) return vrdma::base::pass(std::move(held.error()));
+  warn_of_descriptors(descriptors);
   spdlog::info("vrdmad {} is ready in {}", VRDMA_VERSION, run_dir->path());
   ::sd_notify(0, "READY=1");
   (*loop)->run();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/if_packet.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -101,8 +102,19 @@ Result<void> compare(const rdma::PeerHandle& handle, const ipc::Sender* sender) 
 
 }  // namespace
 
+namespace {
+uint64_t descriptor_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+}  // namespace
+
 LocalBroker::LocalBroker(BrokerPlace place, std::shared_ptr<WorkerGround> ground)
-    : place_(std::move(place)), ground_(std::move(ground)), known_(place_.run_dir) {
+    : place_(std::move(place)),
+      seats_(Seats::limits_for(descriptor_limit())),
+      ground_(std::move(ground)),
+      known_(place_.run_dir) {
   if (const auto own = base::own_netns_cookie()) own_netns_ = *own;
 }
 
@@ -124,6 +136,12 @@ Result<uint32_t> LocalBroker::add(Entry entry) {
   } while (last_ == 0 || entries_.contains(last_));
   entries_.emplace(last_, std::move(entry));
   return last_;
+}
+
+Result<Seats::Seat> LocalBroker::seat_for(uint64_t netns, uid_t user, bool had_one) {
+  auto seat = seats_.take(netns, user, had_one);
+  if (!seat) return fail(ENFILE, "the broker holds too many processes");
+  return std::move(*seat);
 }
 
 void LocalBroker::forget(uint32_t entry) {
@@ -294,6 +312,9 @@ Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside*
     answer->number = static_cast<uint64_t>(closed.count());
     return fail(EAGAIN, "a process of this netns cannot be inspected now");
   }
+  // Whoever connects there waits.
+  if (!seats_.has_room((*listener)->netns))
+    return fail(ENFILE, "the broker holds too many processes of this netns");
   Fd socket(::accept4((*listener)->socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) return fail(errno, "accept a connection");
   auto connected = rdma::who_connected(socket.get());
@@ -304,8 +325,10 @@ Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside*
   answer->peer.uids.fill(connected->uid);
   answer->peer.gids.fill(connected->gid);
   answer->peer.netns_cookie = connected->netns_cookie;
-  auto entry =
-      add(std::make_shared<Connection>(Connection{std::move(*connected), (*listener)->name}));
+  auto seat = seat_for(connected->netns_cookie, connected->uid);
+  if (!seat) return pass(std::move(seat).error());
+  auto entry = add(std::make_shared<Connection>(
+      Connection{std::move(*connected), (*listener)->name, std::move(*seat)}));
   if (!entry) return pass(std::move(entry).error());
   answer->entry = *entry;
   return {};
@@ -333,7 +356,8 @@ Result<void> LocalBroker::identify(const Request& request, Answer* answer, Besid
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(request.entry);
   if (it != entries_.end())
-    it->second = std::make_shared<Process>(std::move(*handle), (*connection)->listener, *whose);
+    it->second = std::make_shared<Process>(std::move(*handle), (*connection)->listener, *whose,
+                                           std::move((*connection)->seat));
   return {};
 }
 
@@ -387,7 +411,10 @@ Result<void> LocalBroker::find(const Request& request, Answer* answer, Beside* b
   if (auto may = may_have_session(found->handle.peer); !may) return may;
   if (auto given = give(found->handle, std::move(found->memory), beside); !given) return given;
   answer->peer = found->handle.peer;
-  const auto process = std::make_shared<Process>(std::move(found->handle), *listener, *whose);
+  auto seat = seat_for(request.peer.netns_cookie, request.peer.uid(), true);
+  if (!seat) return pass(std::move(seat).error());
+  const auto process =
+      std::make_shared<Process>(std::move(found->handle), *listener, *whose, std::move(*seat));
   if (const auto earlier = at<Process>(request.entry);
       earlier && (*earlier)->handle.peer == process->handle.peer)
     process->search = (*earlier)->search;
@@ -533,7 +560,10 @@ Result<Arrival> LocalBroker::admit(Fd socket) {
   if (!connected) return pass(std::move(connected).error());
   Request request;
   request.op = Op::kAccept;
-  auto entry = add(std::make_shared<Connection>(Connection{std::move(*connected), {}}));
+  auto seat = seat_for(connected->netns_cookie, connected->uid);
+  if (!seat) return pass(std::move(seat).error());
+  auto entry =
+      add(std::make_shared<Connection>(Connection{std::move(*connected), {}, std::move(*seat)}));
   if (!entry) return pass(std::move(entry).error());
   request.entry = *entry;
   Beside none;

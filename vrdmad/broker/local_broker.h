@@ -13,6 +13,7 @@
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/broker_place.h"
 #include "vrdmad/broker/known_peers.h"
+#include "vrdmad/broker/seats.h"
 
 namespace vrdma::netns {
 class RouteQueries;
@@ -50,6 +51,7 @@ class LocalBroker final : public Broker {
   struct Connection {
     rdma::Connected connected;
     ListenerName listener;
+    Seats::Seat seat;
   };
   struct Process;
   using Entry = std::variant<std::shared_ptr<const Listener>, std::shared_ptr<Connection>,
@@ -104,6 +106,8 @@ class LocalBroker final : public Broker {
 
   // ENFILE: there are too many.
   [[nodiscard]] base::Result<uint32_t> add(Entry entry);
+  [[nodiscard]] base::Result<Seats::Seat> seat_for(uint64_t netns, uid_t user,
+                                                   bool had_one = false);
   [[nodiscard]] bool is_daemon(const rdma::Peer& peer);
   [[nodiscard]] static tl::unexpected<base::Error> no_such_entry() {
     return base::fail(EINVAL, "there is no such entry");
@@ -114,6 +118,7 @@ class LocalBroker final : public Broker {
   const BrokerPlace place_;
   const std::string& run_dir_ = place_.run_dir;
   Bounded bounded_;
+  Seats seats_;
   std::mutex mutex_;  // guards the entries and ground_
   std::shared_ptr<WorkerGround> ground_;
   std::map<uint32_t, Entry> entries_;

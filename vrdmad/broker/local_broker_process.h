@@ -12,11 +12,16 @@
 namespace vrdma::vrdmad {
 
 struct LocalBroker::Process {
-  Process(rdma::PeerHandle identified, const ListenerName& connected_to, const Recipient& whose)
-      : handle(std::move(identified)), listener(connected_to), recipient(whose) {}
+  Process(rdma::PeerHandle identified, const ListenerName& connected_to, const Recipient& whose,
+          Seats::Seat its_seat)
+      : handle(std::move(identified)),
+        listener(connected_to),
+        recipient(whose),
+        seat(std::move(its_seat)) {}
   const rdma::PeerHandle handle;
   const ListenerName listener;
   const Recipient recipient;
+  const Seats::Seat seat;
   // Entries of one process may share it.
   struct Search {
     std::mutex mutex;               // guards all below

@@ -1,5 +1,6 @@
 #include "vrdmad/worker/session.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -155,6 +156,11 @@ void Session::read_request() {
     return on_heard(talk_.hear_while_busy(), request, {});
   }
   if (vdevice_->requests.admits(*this)) on_heard(talk_.hear(&request), request, {});
+}
+
+bool Session::is_silent() const {
+  pollfd said{talk_.socket().get(), POLLIN, 0};
+  return objects_ == nullptr && !talk_.is_busy() && ::poll(&said, 1, 0) == 0;
 }
 
 void Session::on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds) {

@@ -62,6 +62,9 @@ class Session final : private transport::Runnable,
 
   // What its connection is charged, until it is destroyed.
   void pay(provisioning::Charge connection) { charge_ = std::move(connection); }
+  // Whether the program that connected has said nothing since, of what it must say to open it.
+  [[nodiscard]] bool is_silent() const;
+  [[nodiscard]] base::TimePoint came_at() const { return came_at_; }
   // nullptr: it is not open yet.
   [[nodiscard]] SessionObjects* objects() const { return objects_.get(); }
   // nullptr: it is not open, or another daemon could not take it over.
@@ -115,6 +118,7 @@ class Session final : private transport::Runnable,
   [[nodiscard]] base::Result<void> take_over(Furnisher::Adopted from);
   [[nodiscard]] base::EventLoop& loop() const { return host_.runner.loop(); }
 
+  const base::TimePoint came_at_ = base::EventLoop::now();
   provisioning::Charge charge_;
   const std::unique_ptr<Connection> connection_;
   const std::shared_ptr<Vdevice> vdevice_;

@@ -16,20 +16,24 @@ namespace vrdma::vrdmad {
 
 namespace {
 
-// Of a vdevice: connections that have not said who they are.
-constexpr size_t kMaxStrangers = 1024;
+// Connections that say nothing: how many a vdevice may have, and for how long. A program of ours
+// speaks at once.
+constexpr size_t kMaxSilent = 64;
+constexpr std::chrono::seconds kMaxSilence(10);
 
 // The right to one more connection. If there are too many, the one that has been silent for longest
-// ends; if all have opened the vdevice, there is no such right.
+// ends; if none is, there is no such right.
 base::Result<provisioning::Charge> make_room(Vdevice& vdevice, Sessions& sessions) {
-  const auto is_stranger = [](const auto& session) { return session->objects() == nullptr; };
+  const auto is_silent = [](const auto& session) { return session->is_silent(); };
   for (;;) {
-    const bool fits = sessions.size() < vdevice.device.contexts.size() + kMaxStrangers;
+    const bool fits = sessions.size() < vdevice.device.contexts.size() + kMaxSilent ||
+                      static_cast<size_t>(
+                          std::count_if(sessions.begin(), sessions.end(), is_silent)) < kMaxSilent;
     if (!fits) vdevice.ledger.count_refusal(provisioning::Kind::kConns);
     auto charge = fits ? vdevice.ledger.charge(provisioning::Kind::kConns, 1)
                        : base::fail(ENOMEM, "too many say nothing");
     if (charge) return charge;
-    const auto oldest = std::find_if(sessions.begin(), sessions.end(), is_stranger);
+    const auto oldest = std::find_if(sessions.begin(), sessions.end(), is_silent);
     if (oldest == sessions.end()) return charge;
     sessions.erase(oldest);
   }
@@ -462,6 +466,23 @@ void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& wai
   if (!session) return;
   (*session)->pay(std::move(*room));
   sessions.push_back(std::move(*session));
+  if (!silence_) silence_.emplace(loop_.after(kMaxSilence, [this] { end_silent(); }));
+}
+
+// Looks again as long as there is a connection that is not open.
+void Worker::end_silent() {
+  constexpr std::chrono::seconds kPause(1);
+  const base::TimePoint now = base::EventLoop::now();
+  bool waits = false;
+  for (auto& [vdevice, sessions] : sessions_)
+    std::erase_if(sessions, [&](const std::unique_ptr<Session>& session) {
+      if (session->objects() != nullptr) return false;
+      const bool ends = now - session->came_at() >= kMaxSilence && session->is_silent();
+      waits = waits || !ends;
+      return ends;
+    });
+  silence_.reset();
+  if (waits) silence_.emplace(loop_.after(kPause, [this] { end_silent(); }));
 }
 
 // The links of a table that grew meanwhile are looked at again.

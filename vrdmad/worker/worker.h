@@ -86,6 +86,7 @@ class Worker {
   struct Waiting;  // a connection that the worker has not taken yet
   void begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& waiting);
   void forget(Session* over);
+  void end_silent();
   void note_work();
   [[nodiscard]] Session::Host host_of(const Sessions& sessions);
 
@@ -114,7 +115,8 @@ class Worker {
   // By vdevice; also of those that are deleted and that programs still have open.
   using SessionMap = std::map<const Vdevice*, Sessions>;
   SessionMap sessions_;
-  base::EventLoop::Timer work_;  // until note_work()
+  base::EventLoop::Timer work_;                    // until note_work()
+  std::optional<base::EventLoop::Timer> silence_;  // until end_silent()
 };
 
 }  // namespace vrdma::vrdmad
