@@ -83,6 +83,11 @@ void MuxState::receive(const Packet& packet) {
     ++unowned;
     return;
   }
+  // Vdevices of a host do not talk by the network, so this is a stranger who names one of them.
+  if (packet.from_network && owner(packet.fabric, packet.source) != nullptr) {
+    ++spoofed;
+    return;
+  }
   EndpointState& endpoint = *owner_here;
   const auto attribute = wire::cm_attribute(packet.mad.header);
   if (attribute == wire::CmAttribute::kReq || attribute == wire::CmAttribute::kSidrReq) {
@@ -185,6 +190,7 @@ bool Mux::owns(std::string_view fabric, const verbs::Gid& gid) const {
   return state_->owner(fabric, gid) != nullptr;
 }
 uint64_t Mux::unowned() const { return state_->unowned; }
+uint64_t Mux::spoofed() const { return state_->spoofed; }
 uint64_t Mux::unknown() const { return state_->unknown; }
 
 std::vector<ConnectionInfo> Mux::connections() const {

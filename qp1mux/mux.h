@@ -135,6 +135,8 @@ class Mux {
   // MADs for a GID or fabric without an owner; and MADs of an unknown class that no raw port
   // receives.
   [[nodiscard]] uint64_t unowned() const;
+  // Dropped because they came by the network in the name of a vdevice of this host.
+  [[nodiscard]] uint64_t spoofed() const;
   [[nodiscard]] uint64_t unknown() const;
 
  private:

@@ -142,6 +142,7 @@ class MuxState {
   DueQueue due;
   Lookups lookups{[this] { keep_time(); }};
   uint64_t unowned = 0;
+  uint64_t spoofed = 0;
   uint64_t unknown = 0;
 
  private:
@@ -150,7 +151,7 @@ class MuxState {
   void on_request_again(Exchange& exchange, const Packet& packet);
   // The vdevice of this host that sent the packet, or null.
   [[nodiscard]] EndpointState* sender_of(const Packet& packet) const {
-    return owner(packet.fabric, packet.source);
+    return packet.from_network ? nullptr : owner(packet.fabric, packet.source);
   }
   // For a request without a listener: true if the request waits for one.
   bool wait_for_listener(EndpointState& endpoint, const Packet& packet);

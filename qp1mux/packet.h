@@ -26,6 +26,8 @@ struct Packet {
   uint8_t hop_limit = 64;
   uint32_t flow_label = 0;
   const wire::Mad& mad;
+  // It came by a network, where anybody can write any source.
+  bool from_network = false;
 };
 
 // A Packet that owns its data.
@@ -36,6 +38,7 @@ struct KeptPacket {
   uint8_t traffic_class = 0, hop_limit = 0;
   uint32_t flow_label = 0;
   wire::Mad mad{};
+  bool from_network = false;
 
   void keep(const Packet& packet) {
     fabric = packet.fabric;
@@ -46,9 +49,11 @@ struct KeptPacket {
     hop_limit = packet.hop_limit;
     flow_label = packet.flow_label;
     mad = packet.mad;
+    from_network = packet.from_network;
   }
   [[nodiscard]] Packet packet() const {
-    return {fabric, source, destination, roce, traffic_class, hop_limit, flow_label, mad};
+    return {fabric,    source,     destination, roce,        traffic_class,
+            hop_limit, flow_label, mad,         from_network};
   }
 };
 

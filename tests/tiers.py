@@ -95,7 +95,7 @@ ROWS = [
     # What operators and tenants were promised.
     (r"integration\.(quota|isolation)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
-    (r"integration\.(ends\.|completions\.|child_calls)", "gate", ""),
+    (r"integration\.(ends\.|completions\.|arguments|child_calls)", "gate", ""),
     (r"integrity\.(direct|mediated|network|all)$", "gate", ""),
     (r"integrity\.", "all", "a wrong byte, or a completion that is lost or twice, in an order that no test names"),
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),

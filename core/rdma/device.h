@@ -26,6 +26,7 @@
 #include "core/rdma/arena_heap.h"
 #include "core/rdma/buffers.h"
 #include "core/rdma/executor.h"
+#include "core/rdma/handles.h"
 #include "core/rdma/key_record.h"
 #include "core/rdma/link.h"
 #include "core/rdma/notes.h"
@@ -60,54 +61,6 @@ class FramePort {
   virtual ~FramePort() = default;
   virtual base::Result<void> flows_changed() = 0;              // Qp::flows did
   virtual void take(const uint8_t* frame, size_t length) = 0;  // receives it if a flow matches
-};
-
-// A table of objects by handle.
-template <class T>
-class Handles {
- public:
-  // With that very handle if it is not 0; it must be free.
-  T* add(std::unique_ptr<T> object, uint32_t wanted = 0) {
-    while (objects_.size() < wanted) {
-      free_.push_back(objects_.size());
-      objects_.emplace_back();
-    }
-    size_t index = free_.empty() ? objects_.size() : free_.back();
-    if (wanted != 0) {
-      index = wanted - 1;
-      free_.erase(std::find(free_.rbegin(), free_.rend(), index).base() - 1);
-    } else if (free_.empty()) {
-      objects_.emplace_back();
-    } else {
-      free_.pop_back();
-    }
-    object->handle = static_cast<uint32_t>(index + 1);
-    objects_[index] = std::move(object);
-    ++count_;
-    return objects_[index].get();
-  }
-  // nullptr if `handle` is none of this context's.
-  [[nodiscard]] T* find(uint32_t handle) const {
-    return handle == 0 || handle > objects_.size() ? nullptr : objects_[handle - 1].get();
-  }
-  void remove(uint32_t handle) {
-    auto gone = std::move(objects_[handle - 1]);
-    free_.push_back(handle - 1);
-    --count_;
-  }
-  [[nodiscard]] size_t count() const { return count_; }
-  // All handles are at most this.
-  [[nodiscard]] size_t capacity() const { return objects_.size(); }
-  template <class F>
-  void each(F f) const {
-    for (const auto& object : objects_)
-      if (object) f(*object);
-  }
-
- private:
-  std::vector<std::unique_ptr<T>> objects_;
-  std::vector<size_t> free_;
-  size_t count_ = 0;
 };
 
 // What an object was charged to the vdevice's quota; destroyed with the object.

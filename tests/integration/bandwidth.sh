@@ -74,11 +74,15 @@ wait_until 20 qp_in_use vr1 || fail "red does not begin"
 wait_until 20 qp_in_use vb1 || fail "blue does not begin"
 sleep 1
 [[ $(moved) == "0 0" && $(traffic vr1) == direct ]] || fail "direct links are paced: $(moved)"
+[[ $(ctl qp list vr1) == *" direct "* ]] || fail "qp list does not say direct: $(ctl qp list vr1)"
 
 say "a limit turns living direct links mediated, and both tenants keep to theirs"
 ctl quota set vr1 bandwidth=40m
 ctl quota set vb1 bandwidth=40m
 [[ $(traffic vr1) == mediated ]] || fail "vr1 is not shown as mediated: $(ctl vdev show vr1)"
+for one in vr1 vr2; do
+  [[ $(ctl qp list $one) == *" mediated "* ]] || fail "qp list does not say mediated: $(ctl qp list $one)"
+done
 wait_until 10 moves vr1 1 || fail "red is not paced"
 wait_until 10 moves vb1 2 || fail "blue is not paced"
 measure

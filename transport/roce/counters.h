@@ -23,7 +23,7 @@ struct Counters {
   net::Counters protocol;
   EndpointCounters endpoint;
   base::Counter unknown_qp;    // packets to a queue pair that has no peer on the network
-  base::Counter wrong_source;  // from another host than its peer
+  base::Counter wrong_source;  // from another host than its peer, or in the name of this host
 };
 
 }  // namespace vrdma::transport::roce

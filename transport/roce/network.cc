@@ -211,17 +211,28 @@ void Network::on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::G
              "address that is the GID");
 }
 
+// What vdevices of one fabric and host send each other does not come by the network, so a stranger
+// has written that source.
+bool Network::is_of_this_host(const verbs::Gid& source) const {
+  return device_.fabric->find(source) != nullptr;
+}
+
 void Network::receive_datagram(const wire::Packet& packet, const NetworkHeader& header) {
   const auto its = device_.qps.find(packet.dest_qpn);
   if (its == device_.qps.end())
     ++counters_.unknown_qp;
+  else if (is_of_this_host(header.source))
+    ++counters_.wrong_source;
   else
     (void)net::receive_datagram(*its->second, packet, header, counters_.protocol);
 }
 
 // Each delivery may end a session, whose queue pairs leave the group.
 uint64_t Network::receive_of_group(const wire::Packet& packet, const NetworkHeader& header) {
-  if (device_.fabric->find(header.source) != nullptr) return 0;
+  if (is_of_this_host(header.source)) {
+    ++counters_.wrong_source;
+    return 0;
+  }
   const bool for_group =
       packet.service == wire::Service::kUd && packet.dest_qpn == verbs::kMulticastQpn;
   if (!for_group || !device_.groups.contains(header.destination)) {

@@ -86,6 +86,7 @@ class Network {
     return of.is_multicast() || device_.owns(of);
   }
   void close_sockets(const std::function<bool(const verbs::Gid& address)>& of);
+  [[nodiscard]] bool is_of_this_host(const verbs::Gid& source) const;
   void on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::Gid& source);
 
   rdma::Device& device_;

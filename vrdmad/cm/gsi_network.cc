@@ -102,7 +102,7 @@ void GsiNetwork::take(Address& address, const wire::Packet& packet, const Networ
   wire::Mad mad;
   std::memcpy(&mad, packet.payload, sizeof mad);
   host_.received({address.fabric, header.source, header.destination, qp1mux::RoceVersion::kV2,
-                  header.traffic_class, header.hop_limit, header.flow_label, mad});
+                  header.traffic_class, header.hop_limit, header.flow_label, mad, true});
 }
 
 void GsiNetwork::send(const qp1mux::Packet& packet) {

@@ -16,8 +16,8 @@ namespace vrdma::vrdmad {
 
 namespace {
 
-// Connections that say nothing: how many a vdevice may have, and for how long. A program of ours
-// speaks at once.
+// Connections that say nothing: how many a vdevice may have, and for how long. The libraries
+// speak at once.
 constexpr size_t kMaxSilent = 64;
 constexpr std::chrono::seconds kMaxSilence(10);
 
@@ -555,7 +555,12 @@ QueuePairs::Transport transport_of(const Vdevice& vdevice, const rdma::Qp& qp) {
     return Transport::kNone;
   if (type == verbs::QpType::kUd)
     return vdevice.reaches_network ? Transport::kBoth : Transport::kMediated;
-  if (qp.link.outbox != nullptr) return Transport::kDirect;
+  if (qp.link.outbox != nullptr) {  // the programs could do it, unless a reason speaks against it
+    const rdma::Qp* const initiator = qp.link.out != nullptr ? &qp : qp.link.in;
+    const bool direct = initiator != nullptr ? initiator->runs_direct()
+                                             : !qp.context->device->mediated_because.any();
+    return direct ? Transport::kDirect : Transport::kMediated;
+  }
   return qp.sender != nullptr && qp.sender->on_network() ? Transport::kNetwork
                                                          : Transport::kMediated;
 }

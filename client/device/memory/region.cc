@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "client/device/memory/raw_memory.h"
 #include "client/device/memory/table.h"
 #include "client/device/objects.h"
 #include "client/verbs/virtual.h"
@@ -29,7 +30,10 @@ struct Wish {
 int prepare(const Wish& wish, ipc::RegMrRequest* request) {
   ipc::Way way = ipc::Way::kReached;
   ipc::Reached why = ipc::Reached::kOnDemand;
-  if (wish.addr + wish.length < wish.addr && !wish.on_demand()) return EINVAL;
+  // As ib_umem_get() in umem.c of the kernel: it counts pages, so that of no bytes the address
+  // decides.
+  const bool empty = wish.length == 0 && page_down(wish.addr) == wish.addr;
+  if ((empty || wish.addr + wish.length < wish.addr) && !wish.on_demand()) return EINVAL;
   if (!wish.on_demand())
     if (const int error = MemoryTable::instance().acquire(
             wish.addr, wish.length, (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0,

@@ -125,6 +125,40 @@ TEST_F(Foreign, AnotherReqOfTheSameQueuePairThatIsNotProvenEndsNothing) {
   EXPECT_EQ(client.state(), State::kEstablished);
 }
 
+// Two vdevices of one host are connected. In the name of one of them a REQ of its queue pair and a
+// DREQ that would end the connection come from the network.
+TEST_F(Foreign, NobodyOnTheNetworkSpeaksForAVdeviceOfThisHost) {
+  const verbs::Gid gid_c = gid("10.0.0.3");
+  Endpoint c = attach(host_b, setup("c", 0xc), gid_c);
+  agree();
+  Req asked = req();
+  asked.path.local = gid_c;
+  client.connection = c.connection(&client);
+  ASSERT_TRUE(client.connection.send_req(asked));
+  rig.run(milliseconds(1));
+  ASSERT_EQ(client.state(), State::kEstablished);
+  Letter letter = rig.last(CmAttribute::kReq);
+  rig.letters.clear();
+  letter.from_network = true;
+  Letter dreq = letter;
+  letter.mad.as<wire::CmReq>().local_id = 0x5eed;
+  letter.mad.header.transaction_id = 0x5eed;
+  rig.inject(letter);
+  auto& message = wire::begin<wire::CmDreq>(dreq.mad, 0x5eed);
+  message.local_id = client.connection.local_id();
+  message.remote_id = client.connection.remote_id();
+  message.remote_qpn = client.rep.qpn;
+  rig.inject(dreq);
+  EXPECT_EQ(host_b.mux.spoofed(), 2u);
+  EXPECT_THAT(rig.letters, IsEmpty()) << "it was answered";
+  EXPECT_THAT(server.sides, SizeIs(1));
+  EXPECT_EQ(server.last().state(), State::kEstablished);
+  dreq.from_network = false;
+  rig.inject(dreq);  // the neighbour itself
+  EXPECT_NE(server.last().state(), State::kEstablished);
+  EXPECT_EQ(host_b.mux.spoofed(), 2u);
+}
+
 TEST_F(Foreign, AnIdUsedAgainIsStale) {
   establish();
   Letter letter = rig.last(CmAttribute::kReq);

@@ -37,6 +37,7 @@ struct Letter {
   verbs::Gid source, destination;
   RoceVersion roce;
   wire::Mad mad;
+  bool from_network = false;
 
   explicit Letter(const Packet& packet)
       : fabric(packet.fabric),
@@ -44,7 +45,9 @@ struct Letter {
         destination(packet.destination),
         roce(packet.roce),
         mad(packet.mad) {}
-  [[nodiscard]] Packet packet() const { return {fabric, source, destination, roce, 0, 64, 0, mad}; }
+  [[nodiscard]] Packet packet() const {
+    return {fabric, source, destination, roce, 0, 64, 0, mad, from_network};
+  }
   [[nodiscard]] CmAttribute attribute() const { return wire::cm_attribute(mad.header).value(); }
 };
 

@@ -55,6 +55,7 @@ struct Receiver {
   GsiNetwork network{*loop,
                      {[](const std::string&) { return true; },
                       [this](const qp1mux::Packet& packet) {
+                        EXPECT_TRUE(packet.from_network);
                         ++received[packet.source];
                         if (then) then();
                       },
