@@ -5,7 +5,7 @@
 setup
 need_worker_processes
 WORKERS_END=1
-program=$1 mode=$2 rounds=${3:-2000}
+program=$1 mode=$2 rounds=${3:-1000}
 start_daemon
 if [[ $mode == network ]]; then
   two_hosts

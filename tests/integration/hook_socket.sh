@@ -365,3 +365,14 @@ dies one
 kill -9 "${PID[theirs]}"
 wait_until 5 has 0 || fail "vdevices are left: $(ctl vdev list)"
 unset "PID[theirs]"
+
+say "the host's network is also that of process 1, if vrdmad has another one"
+kill_daemon
+netns_add apart
+ip_in apart link set lo up
+printf '#!/bin/sh\nexec nsenter --net=/run/netns/%s -- %s "$@"\n' "$(ns apart)" "$VRDMAD" >"$T/vrdmad-apart"
+chmod +x "$T/vrdmad-apart"
+VRDMAD="$T/vrdmad-apart" start_daemon "${options[@]}"
+if [[ $(stat -Lc %i /proc/1/ns/net) == "$(stat -Lc %i /proc/self/ns/net)" ]]; then
+  refused "uses the host's network" hook setup c16 $$
+fi

@@ -241,7 +241,7 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   if (!its) return pass(std::move(its.error()));
   auto seen = witness(*settings_.broker, received.passed[0], received.passed[1]);
   if (!seen) return pass(std::move(seen.error()));
-  auto spec = grant(*its, request, {connection.uid, seen->owner, seen->own});
+  auto spec = grant(*its, request, {connection.uid, seen->owner, seen->host});
   if (!spec) return pass(std::move(spec.error()));
   const Container container{request.container, seen->init};
   spec->containers = {container};

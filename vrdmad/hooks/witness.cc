@@ -79,8 +79,10 @@ Result<Witness> witness(Broker& broker, const Fd& netns, const Fd& pidfd) {
   auto owner = owner_of(found->fd);
   if (!owner) return pass(std::move(owner.error()));
   seen.owner = *owner;
+  // The daemon may have a network namespace of its own.
   const auto own = base::own_netns_cookie();
-  seen.own = own && *own == found->cookie;
+  const auto first = broker.netns("pid:1");
+  seen.host = (own && *own == found->cookie) || (first && first->cookie == found->cookie);
   seen.netns = std::move(*found);
   return seen;
 }

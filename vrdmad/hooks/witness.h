@@ -17,7 +17,7 @@ struct Witness {
   Owner init;  // the container's first process, which lives
   netns::Netns netns;
   uid_t owner = 0;   // of the user namespace that the network namespace belongs to
-  bool own = false;  // the network namespace is the daemon's
+  bool host = false;  // the network namespace is the daemon's, or that of process 1
 };
 
 // `netns` and `pidfd`: as the intake judged them. ESRCH: the process has ended. EPERM: the

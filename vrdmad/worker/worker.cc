@@ -11,33 +11,11 @@
 #include "core/wire/roce.h"
 #include "vrdmad/worker/descriptors.h"
 #include "vrdmad/worker/raw_gsi.h"
+#include "vrdmad/worker/silence.h"
 
 namespace vrdma::vrdmad {
 
 namespace {
-
-// Connections that say nothing: how many a vdevice may have, and for how long. The libraries
-// speak at once.
-constexpr size_t kMaxSilent = 64;
-constexpr std::chrono::seconds kMaxSilence(10);
-
-// The right to one more connection. If there are too many, the one that has been silent for longest
-// ends; if none is, there is no such right.
-base::Result<provisioning::Charge> make_room(Vdevice& vdevice, Sessions& sessions) {
-  const auto is_silent = [](const auto& session) { return session->is_silent(); };
-  for (;;) {
-    const bool fits = sessions.size() < vdevice.device.contexts.size() + kMaxSilent ||
-                      static_cast<size_t>(
-                          std::count_if(sessions.begin(), sessions.end(), is_silent)) < kMaxSilent;
-    if (!fits) vdevice.ledger.count_refusal(provisioning::Kind::kConns);
-    auto charge = fits ? vdevice.ledger.charge(provisioning::Kind::kConns, 1)
-                       : base::fail(ENOMEM, "too many say nothing");
-    if (charge) return charge;
-    const auto oldest = std::find_if(sessions.begin(), sessions.end(), is_silent);
-    if (oldest == sessions.end()) return charge;
-    sessions.erase(oldest);
-  }
-}
 
 // What the rings hold of what the parent allows.
 verbs::Capabilities bounded(verbs::Capabilities all) {
@@ -472,17 +450,10 @@ void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& wai
 // Looks again as long as there is a connection that is not open.
 void Worker::end_silent() {
   constexpr std::chrono::seconds kPause(1);
-  const base::TimePoint now = base::EventLoop::now();
-  bool waits = false;
-  for (auto& [vdevice, sessions] : sessions_)
-    std::erase_if(sessions, [&](const std::unique_ptr<Session>& session) {
-      if (session->objects() != nullptr) return false;
-      const bool ends = now - session->came_at() >= kMaxSilence && session->is_silent();
-      waits = waits || !ends;
-      return ends;
-    });
+  bool wait = false;
+  for (auto& [vdevice, sessions] : sessions_) wait = vrdmad::end_silent(sessions) || wait;
   silence_.reset();
-  if (waits) silence_.emplace(loop_.after(kPause, [this] { end_silent(); }));
+  if (wait) silence_.emplace(loop_.after(kPause, [this] { end_silent(); }));
 }
 
 // The links of a table that grew meanwhile are looked at again.
