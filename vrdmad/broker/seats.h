@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace vrdma::vrdmad {
 
@@ -64,7 +65,12 @@ class Seats {
 class Seats::Seat {
  public:
   Seat(Seat&& other) noexcept = default;
-  Seat& operator=(Seat&&) = delete;
+  Seat& operator=(Seat&& other) noexcept {
+    std::swap(state_, other.state_);
+    std::swap(netns_, other.netns_);
+    std::swap(user_, other.user_);
+    return *this;
+  }
   ~Seat();
 
  private:

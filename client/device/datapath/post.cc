@@ -118,6 +118,7 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   for (int i = 0; i < wr.num_sge; ++i) {
     const ibv_sge& sge = wr.sg_list[i];
     if (sge.length > qp.cap.max_inline_data - wqe.inline_length) return ENOMEM;
+    if (sge.length == 0) continue;  // its address may be null
     std::memcpy(out->inline_data + wqe.inline_length, reinterpret_cast<const void*>(sge.addr),
                 sge.length);
     wqe.inline_length += sge.length;

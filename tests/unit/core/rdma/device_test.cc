@@ -147,8 +147,36 @@ TEST_F(Devices, DeliverAndWake) {
   EXPECT_EQ(entries[0].byte_len, 5u);
 }
 
+// A CQ is told if something is outstanding, which the program then flushes.
+TEST_F(Devices, FailAndTellWhereSomethingStands) {
+  for (const bool sends : {false, true})
+    for (const bool receives : {false, true}) {
+      const auto pair = world.connected();
+      arm(*pair.a->send_cq, ipc::Arm::kNext);
+      arm(*pair.a->recv_cq, ipc::Arm::kNext);
+      if (sends) pair.a->block->sq_head.store(1);
+      if (receives) pair.a->block->rq_head.store(1);
+      pair.a->fail();
+      EXPECT_THAT(a.wakes(), SizeIs((sends ? 1 : 0) + (receives ? 1 : 0)));
+    }
+}
+
+// Before the last arrival nothing can be polled.
+TEST_F(Devices, TellWhenTheLastArrivalHasEnded) {
+  const auto pair = world.connected();
+  arm(*pair.a->recv_cq, ipc::Arm::kNext);
+  pair.a->block->rq_head.store(1);
+  auto arrival = pair.a->arrival();
+  pair.a->fail();
+  EXPECT_THAT(a.wakes(), IsEmpty());
+  arrival.reset();
+  EXPECT_THAT(a.wakes(), SizeIs(1));
+}
+
 TEST_F(Devices, FailOnceAndTellBothQueues) {
   const auto pair = world.connected();
+  pair.a->block->sq_head.store(1);
+  pair.a->block->rq_head.store(1);
   arm(*pair.a->send_cq, ipc::Arm::kNext);
   arm(*pair.a->recv_cq, ipc::Arm::kNext);
   pair.a->fail();
