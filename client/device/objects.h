@@ -367,6 +367,16 @@ struct Qp {
   [[nodiscard]] bool has_results() const {
     return block->sq_tail.load(std::memory_order_acquire) != polled.load(std::memory_order_relaxed);
   }
+  // Posted and not polled, whether they are complete or not.
+  [[nodiscard]] bool has_outstanding_sends() const {
+    return block->sq_head.load(std::memory_order_acquire) != polled.load(std::memory_order_relaxed);
+  }
+  // Of a receive queue of its own.
+  [[nodiscard]] uint32_t outstanding_receives() const {
+    if (ibv.qp_base.srq != nullptr) return 0;
+    return block->rq_head.load(std::memory_order_acquire) -
+           rq_polled.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] bool has_receives() const { return from_peer.stands() || inbox.stands(); }
   // Receives that arrived and were not polled, at most `most`. What is counted first of the peer's
   // has all of the worker's before it.

@@ -91,7 +91,7 @@ void visit_senders(Cq& cq) {
 }
 
 // A recently active queue pair is likely to have completions, so the marks are read only when these
-// have none or not enough, and in every eighth round. False: they were not.
+// have none or not enough, and in every eighth poll. False: they were not.
 bool gather(Cq& cq, bool again) {
   for (const Qp* qp : cq.visited)
     if (!is_active(cq, qp)) mark(cq, *qp);
@@ -101,7 +101,7 @@ bool gather(Cq& cq, bool again) {
     visit(cq, *qp);
     enough = enough || may_stand(cq, *qp);
   }
-  if (enough && !again && cq.round % 8 != 0) return false;
+  if (enough && !again && cq.turn % 8 != 0) return false;
   visit_marked(cq);
   return true;
 }
@@ -176,8 +176,7 @@ bool take_only_sends(Cq& cq, int count, ibv_wc* wc, int* got) {
   const std::vector<Qp*>& queues = likely(cq);
   if (!cq.shared.empty() || (cq.has_many() && cq.turn % 8 == 0)) return false;
   for (const Qp* qp : queues)
-    if ((qp->recv_cq() == &cq && qp->has_receives()) || qp->state() >= verbs::QpState::kSqe)
-      return false;
+    if ((qp->recv_cq() == &cq && qp->has_receives()) || has_to_flush(cq, *qp)) return false;
   const size_t all = queues.size();
   size_t index = cq.next < all ? cq.next : 0;
   for (size_t left = all; left > 0 && *got < count; --left) {

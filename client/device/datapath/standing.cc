@@ -24,13 +24,6 @@ bool in_error(verbs::QpState state) {
 // may still write there.
 bool has_ended(Qp& qp) { return qp.may_flush() && try_to_outlast_initiator(qp); }
 
-// Receives that were posted and have no completion yet, those that arrived included.
-uint32_t outstanding_receives(const Qp& qp) {
-  if (qp.ibv.qp_base.srq != nullptr) return 0;
-  return qp.block->rq_head.load(std::memory_order_acquire) -
-         qp.rq_polled.load(std::memory_order_relaxed);
-}
-
 void describe(const ipc::RecvEntry& entry, Cq* cq, ibv_wc* out) {
   const auto opcode = static_cast<verbs::Opcode>(entry.opcode);
   out->status = static_cast<ibv_wc_status>(entry.status);
@@ -95,12 +88,12 @@ Settling settling(const Qp& qp) {
 
 uint32_t look_for_receives(const Cq& cq, Qp& qp, uint32_t most) {
   if (qp.recv_cq() != &cq) return 0;
-  const bool failed = qp.state() == verbs::QpState::kErr;
-  qp.flushes_due = failed && has_ended(qp);
-  qp.receives_due = failed && !qp.flushes_due ? 0 : qp.receives_standing(most);
-  if (qp.flushes_due)
-    qp.receives_due = std::max(qp.receives_due, std::min(outstanding_receives(qp), most));
-  return qp.receives_due;
+  qp.receives_due = qp.receives_standing(most);
+  qp.flushes_due = false;
+  if (qp.state() != verbs::QpState::kErr) return qp.receives_due;
+  const uint32_t left = std::max(qp.receives_due, std::min(qp.outstanding_receives(), most));
+  qp.flushes_due = left > 0 && has_ended(qp);
+  return qp.receives_due = qp.flushes_due ? left : 0;
 }
 
 uint32_t look_for_receives(Srq& srq, uint32_t most) {
@@ -136,8 +129,8 @@ void wait_until_settled(const Cq& cq, Qp& qp) {
 void look_for_sends(const Cq& cq, Qp& qp) {
   if (qp.send_cq() != &cq) return;
   const verbs::QpState state = qp.state();
-  qp.errors_due =
-      in_error(state) && (state == verbs::QpState::kErr ? has_ended(qp) : qp.may_flush());
+  qp.errors_due = in_error(state) && qp.has_outstanding_sends() &&
+                  (state == verbs::QpState::kErr ? has_ended(qp) : qp.may_flush());
   if (qp.errors_due) flush_sends(qp);
   qp.sends_due = state == verbs::QpState::kErr && !qp.errors_due
                      ? qp.polled.load(std::memory_order_relaxed)
@@ -218,11 +211,9 @@ namespace {
 bool send_stands(Qp& qp) {
   free_unsignaled(qp);
   // What is left begins with a completion: in an error state, with an error at the latest.
-  const uint32_t polled = qp.polled.load(std::memory_order_relaxed);
-  if (in_error(qp.state()) && qp.may_flush())
-    return qp.block->sq_head.load(std::memory_order_acquire) != polled;
-  return qp.block->sq_tail.load(std::memory_order_acquire) != polled &&
-         qp.results[polled & (qp.sq_depth - 1)].status == IBV_WC_SUCCESS;
+  if (in_error(qp.state()) && qp.may_flush()) return qp.has_outstanding_sends();
+  const uint32_t next = qp.polled.load(std::memory_order_relaxed) & (qp.sq_depth - 1);
+  return qp.has_results() && qp.results[next].status == IBV_WC_SUCCESS;
 }
 }  // namespace
 
@@ -231,7 +222,7 @@ bool stands(const Cq& cq, Qp& qp) {
   if (failed && !qp.may_flush()) return false;  // the daemon wakes the CQ when it may
   if (qp.send_cq() == &cq && send_stands(qp)) return true;
   return qp.recv_cq() == &cq &&
-         (qp.receives_standing(1) > 0 || (failed && outstanding_receives(qp) > 0));
+         (qp.receives_standing(1) > 0 || (failed && qp.outstanding_receives() > 0));
 }
 
 void discard_receives(Qp& qp) {

@@ -29,10 +29,16 @@ int take_sends(const Cq& cq, Qp& qp, int count, ibv_wc* wc);
 int take_receives(const Cq& cq, Qp& qp, int count, ibv_wc* wc);
 int take_receives(Srq& srq, int count, ibv_wc* wc);
 
+// Whether the queue pair is in an error state, with requests to flush.
+[[nodiscard]] inline bool has_to_flush(const Cq& cq, const Qp& qp) {
+  return qp.state() >= verbs::QpState::kSqe &&
+         ((qp.send_cq() == &cq && qp.has_outstanding_sends()) ||
+          (qp.recv_cq() == &cq && qp.outstanding_receives() > 0));
+}
 // Whether there may be something for a round, or for the next one: a quick look.
 [[nodiscard]] inline bool may_stand(const Cq& cq, const Qp& qp) {
   return (qp.send_cq() == &cq && qp.has_results()) || (qp.recv_cq() == &cq && qp.has_receives()) ||
-         qp.state() >= verbs::QpState::kSqe;
+         has_to_flush(cq, qp);
 }
 // Whether a completion stands. Settles unsignaled successes.
 [[nodiscard]] bool stands(const Cq& cq, Qp& qp);
