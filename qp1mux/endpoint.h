@@ -37,6 +37,7 @@ namespace vrdma::qp1mux {
 struct Limits {
   uint32_t connections = 65536;      // in any state, including TIMEWAIT
   uint32_t pending = 16384;          // of these, between REQ and RTU, or in SIDR
+  uint32_t unproven = 4096;          // of these, requests of hosts that have not proven themselves
   uint32_t early = 2048;             // requests that wait for a listener (early.h)
   uint32_t requests_per_second = 0;  // sent, and received from each tenant; 0: unlimited
   uint32_t burst = 1024;             // requests at once, if the rate is limited

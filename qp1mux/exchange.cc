@@ -113,9 +113,11 @@ void Exchange::count(State at, uint32_t one) const {
   if (!is_pending(at)) return;
   endpoint->pending += one;
   if (remote && !active) endpoint->strangers += one;
+  if (of_unproven) endpoint->unproven += one;
 }
 
 void Exchange::enter(State next) {
+  if (state == State::kIdle) of_unproven = !active && !is_proven();
   count(state, static_cast<uint32_t>(-1));
   if (next == State::kRepSent || next == State::kEstablished) asker.reset();
   count(next, 1);

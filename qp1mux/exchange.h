@@ -46,6 +46,7 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   base::TimePoint give_up{};
   uint8_t retries_left = 0;  // that MRAs may still use up
   uint32_t unasked = 0;      // repetitions to a stranger
+  bool of_unproven = false;  // its host was not proven when it asked
 
   // Creates an exchange in kIdle with a new id.
   static std::shared_ptr<Exchange> make(std::shared_ptr<EndpointState> endpoint);

@@ -52,7 +52,10 @@ bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener,
   // Tenants of this host keep half of the room, however many other hosts there are.
   const bool is_crowd =
       sender == nullptr && endpoint.strangers >= endpoint.setup.limits.pending / 2;
-  if (has_backlog && !is_crowd && endpoint.has_room()) return true;
+  // Who accepts holds a queue pair until the RTU, which a host that only asks never sends.
+  const bool is_flood = sender == nullptr && endpoint.unproven >= endpoint.setup.limits.unproven &&
+                        !endpoint.proven.has(source, endpoint.mux->clock.now());
+  if (has_backlog && !is_crowd && !is_flood && endpoint.has_room()) return true;
   ++endpoint.counters.overloaded;
   return false;
 }

@@ -67,7 +67,8 @@ say "the daemon is the user of the package"
 [[ $(inside stat -c %U "/proc/$(main)/fd" /var/lib/vrdma /var/lib/vrdma/state.db /run/vrdma | xargs) == "root vrdma vrdma vrdma" ]] ||
   fail "files belong to others: $(inside stat -c '%U %n' /var/lib/vrdma /var/lib/vrdma/state.db /run/vrdma)"
 inside grep -q "^Uid:.$(inside id -u vrdma)" "/proc/$(main)/status" || fail "it is another user"
-if inside grep -E 'warning|error' /tmp/vrdmad.log; then fail "it complains"; fi
+# That this machine permits fewer open files than LimitNOFILE= asks for is no fault.
+if inside grep -E 'warning|error' /tmp/vrdmad.log | grep -v 'may have [0-9]* open files'; then fail "it complains"; fi
 
 say "use"
 inside ip netns add red

@@ -51,6 +51,9 @@ void CmDevice::apply_limits() {
   else
     limits.connections = 0;
   limits.pending = limits.connections;
+  constexpr uint64_t kShare = 4;  // of the queue pairs
+  limits.unproven =
+      static_cast<uint32_t>(std::max<uint64_t>(setup_.ledger.limit(Kind::kQp) / kShare, 1));
   endpoint_.set_limits(limits);
 }
 

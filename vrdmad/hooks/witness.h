@@ -16,7 +16,7 @@ namespace vrdma::vrdmad {
 struct Witness {
   Owner init;  // the container's first process, which lives
   netns::Netns netns;
-  uid_t owner = 0;   // of the user namespace that the network namespace belongs to
+  uid_t owner = 0;    // of the user namespace that the network namespace belongs to
   bool host = false;  // the network namespace is the daemon's, or that of process 1
 };
 

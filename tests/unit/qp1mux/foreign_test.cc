@@ -1,6 +1,7 @@
 // Illegitimate or outdated messages of a peer or a neighbour: stale and unknown connections, forged
 // numbers and addresses, meaningless messages.
 #include <cstring>
+#include <tuple>
 
 #include "qp1mux/exchange.h"
 #include "tests/unit/qp1mux/rig.h"
@@ -365,6 +366,44 @@ TEST_F(Foreign, AFirstContactSurvivesLoss) {
     side.connection.reset();
     rig.run(kMinute + ProvenHosts::kLast);
   }
+}
+
+// Who accepts holds a queue pair for each request until the RTU. A host that only asks gets a share
+// of them; neighbours, and hosts that have been here, get the rest.
+TEST_F(Foreign, ManyRequestsOfAnUnprovenHostLeaveRoom) {
+  establish();  // a's host is proven
+  Limits limits;
+  limits.unproven = 4;
+  b.set_limits(limits);
+  Letter letter = letter_of_silent(20);
+  server.sides.clear();
+  rig.fate = [](const Letter&) { return std::vector<base::Duration>{}; };
+  for (uint32_t i = 0; i < 100; ++i) {
+    auto& message = letter.mad.as<wire::CmReq>();
+    message.local_id = 0x7000 + i;
+    message.qpn = 0x7000 + i;
+    letter.mad.header.transaction_id = 0x7000 + i;
+    rig.inject(letter);
+  }
+  EXPECT_THAT(server.sides, SizeIs(4));
+  EXPECT_EQ(b.counters().overloaded, 96u);
+  rig.fate = [](const Letter&) { return std::vector<base::Duration>{{}}; };
+  Endpoint c = attach(host_b, setup("c", 0xc), gid("10.0.0.3"));
+  Side neighbour, known;
+  for (auto& [side, from, at] :
+       {std::tuple<Side&, Endpoint&, verbs::Gid>{neighbour, c, gid("10.0.0.3")},
+        std::tuple<Side&, Endpoint&, verbs::Gid>{known, a, gid_a}}) {
+    confirm(side);
+    Req asked = req();
+    asked.path.local = at;
+    side.connection = from.connection(&side);
+    ASSERT_TRUE(side.connection.send_req(asked));
+    rig.run(milliseconds(1));
+    EXPECT_EQ(side.state(), State::kEstablished);
+  }
+  rig.run(kMinute);  // the silent ones end
+  rig.inject(letter);
+  EXPECT_EQ(server.last().state(), State::kRepSent);
 }
 
 // A host that has named an id of this vdevice gets what it needs when its network is bad.
