@@ -158,9 +158,10 @@ void Session::read_request() {
   if (vdevice_->requests.admits(*this)) on_heard(talk_.hear(&request), request, {});
 }
 
-bool Session::is_silent() const {
+bool Session::is_silent_for(base::Duration time) const {
   pollfd said{talk_.socket().get(), POLLIN, 0};
-  return objects_ == nullptr && !talk_.is_busy() && ::poll(&said, 1, 0) == 0;
+  return objects_ == nullptr && !talk_.is_busy() && base::EventLoop::now() - heard_at_ >= time &&
+         ::poll(&said, 1, 0) == 0;
 }
 
 void Session::on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds) {
@@ -181,6 +182,8 @@ void Session::on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds) 
         end(true);
       return;  // the end may have come before: it is looked for
     case Talk::Heard::kRequest:
+      has_spoken_ = true;
+      if (objects_ == nullptr) heard_at_ = base::EventLoop::now();
       break;
   }
   provisioning::RequestRate::has_read(*this);

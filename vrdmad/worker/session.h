@@ -62,9 +62,10 @@ class Session final : private transport::Runnable,
 
   // What its connection is charged, until it is destroyed.
   void pay(provisioning::Charge connection) { charge_ = std::move(connection); }
-  // Whether the program that connected has said nothing since, of what it must say to open it.
-  [[nodiscard]] bool is_silent() const;
-  [[nodiscard]] base::TimePoint came_at() const { return came_at_; }
+  // Whether the program that connected has never said anything; or nothing in this time, and it is
+  // not open.
+  [[nodiscard]] bool is_silent() const { return !has_spoken_ && is_silent_for({}); }
+  [[nodiscard]] bool is_silent_for(base::Duration time) const;
   // nullptr: it is not open yet.
   [[nodiscard]] SessionObjects* objects() const { return objects_.get(); }
   // nullptr: it is not open, or another daemon could not take it over.
@@ -118,7 +119,8 @@ class Session final : private transport::Runnable,
   [[nodiscard]] base::Result<void> take_over(Furnisher::Adopted from);
   [[nodiscard]] base::EventLoop& loop() const { return host_.runner.loop(); }
 
-  const base::TimePoint came_at_ = base::EventLoop::now();
+  base::TimePoint heard_at_ = base::EventLoop::now();
+  bool has_spoken_ = false;
   provisioning::Charge charge_;
   const std::unique_ptr<Connection> connection_;
   const std::shared_ptr<Vdevice> vdevice_;

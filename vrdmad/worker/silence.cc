@@ -21,11 +21,10 @@ base::Result<provisioning::Charge> make_room(Vdevice& vdevice, Sessions& session
 }
 
 bool end_silent(Sessions& sessions) {
-  const base::TimePoint now = base::EventLoop::now();
   bool others = false;
   std::erase_if(sessions, [&](const std::unique_ptr<Session>& session) {
     if (session->objects() != nullptr) return false;
-    const bool ends = now - session->came_at() >= kMaxSilence && session->is_silent();
+    const bool ends = session->is_silent_for(kMaxSilence);
     others = others || !ends;
     return ends;
   });
