@@ -90,12 +90,12 @@ rdma::WorkRequest exchange_of(rdma::WorkRequest atomic, uint64_t was, uint64_t b
   return atomic;
 }
 
-void Receiver::complete(const rdma::WorkRequest& request, const rdma::Plan& plan) {
+void Receiver::publish(const rdma::WorkRequest& request, const rdma::Plan& plan) {
   // Nobody but us could use the window, and we are not.
   const bool invalidated = std::exchange(invalidated_, false);
   if (plan.opcode == verbs::Opcode::kSendWithInvalidate && !invalidated)
     rdma::unbind_window(*qp_->context, *rdma::invalidatable(*qp_, request.wqe.imm));
-  if (plan.receives) complete(request, plan, WcStatus::kSuccess);
+  if (plan.receives) publish(request, plan, WcStatus::kSuccess);
 }
 
 void Receiver::tell() {
@@ -107,7 +107,7 @@ void Receiver::tell() {
   untold_.reset();
 }
 
-void Receiver::complete(const rdma::WorkRequest& request, const rdma::Plan& plan, WcStatus status) {
+void Receiver::publish(const rdma::WorkRequest& request, const rdma::Plan& plan, WcStatus status) {
   ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
   if (qp_->domain != nullptr) {
     entry.qpn = qp_->qpn;
@@ -124,9 +124,9 @@ WcStatus Receiver::refuse(Outcome outcome, const rdma::WorkRequest& request,
                           const rdma::Plan& plan) {
   invalidated_ = false;
   if (outcome == Outcome::kReceiveTooSmall)
-    complete(request, plan, WcStatus::kLocalLengthError);
+    publish(request, plan, WcStatus::kLocalLengthError);
   else if (outcome == Outcome::kReceiveProtection)
-    complete(request, plan, WcStatus::kLocalProtectionError);
+    publish(request, plan, WcStatus::kLocalProtectionError);
   else
     abandon();
   tell();

@@ -48,9 +48,14 @@ class Receiver {
   void take_over(rdma::Qp& qp, uint32_t slot);
   // A dead worker had invalidated the key of the request that comes next, and done no more of it.
   void has_invalidated() { invalidated_ = true; }
-  // All of the request is done: its receive, if it takes one, completes, and tell() tells its CQ.
-  // A requester on this host has the result in between, before the answer can come.
-  void complete(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  // All of the request is done: its receive, if it takes one, completes.
+  void complete(const rdma::WorkRequest& request, const rdma::Plan& plan) {
+    publish(request, plan);
+    tell();
+  }
+  // The same in two steps. A requester on this host gets its result in between, before the receiver
+  // can answer.
+  void publish(const rdma::WorkRequest& request, const rdma::Plan& plan);
   void tell();
   // It failed here. A receive that is why completes with an error, and the queue pair goes to ERR
   // as its NAK would tell (IBTA 9.9.3). Returns what the requester learns.
@@ -60,7 +65,7 @@ class Receiver {
   void abandon();
 
  private:
-  void complete(const rdma::WorkRequest& request, const rdma::Plan& plan, verbs::WcStatus status);
+  void publish(const rdma::WorkRequest& request, const rdma::Plan& plan, verbs::WcStatus status);
 
   rdma::Qp* qp_ = nullptr;
   rdma::Srq* srq_ = nullptr;

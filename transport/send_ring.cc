@@ -81,7 +81,7 @@ SendRing::Fetched SendRing::fetch(rdma::WorkRequest* request) {
   return Fetched::kRequest;
 }
 
-void SendRing::complete(const rdma::WorkRequest& request, WcStatus status, uint32_t byte_len) {
+void SendRing::publish(const rdma::WorkRequest& request, WcStatus status, uint32_t byte_len) {
   --in_hand_;
   block(false);
   rdma::Device& device = *qp_.context->device;

@@ -58,8 +58,12 @@ class SendRing {
   }
   // Completes the oldest request in hand, of which `request` is the copy. One that failed moves the
   // queue pair to ERR or SQE, and its sender hears of that (Sender::link_changed).
-  // If it succeeded, tell() then tells the program.
-  void complete(const rdma::WorkRequest& request, verbs::WcStatus status, uint32_t byte_len);
+  void complete(const rdma::WorkRequest& request, verbs::WcStatus status, uint32_t byte_len) {
+    publish(request, status, byte_len);
+    tell();
+  }
+  // The same in two steps: the result stands; then, if the request succeeded, the program is told.
+  void publish(const rdma::WorkRequest& request, verbs::WcStatus status, uint32_t byte_len);
   void tell() {
     if (std::exchange(untold_, false)) qp_.send_cq->notify(false);
   }

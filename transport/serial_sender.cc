@@ -58,7 +58,7 @@ SerialSender::Next SerialSender::step(Turn& turn) {
   if (rdma::Pace* pace = qp_.context->device->pace) pace->spend(progress.moved, 0);
   switch (progress.kind) {
     case Progress::Kind::kDone:
-      ring_.complete(request_, progress.status, progress.byte_len);
+      ring_.publish(request_, progress.status, progress.byte_len);
       tell_peer();
       ring_.tell();
       return Next::kMore;
@@ -111,14 +111,11 @@ void SerialSender::settle() {
   const ipc::Mark mark = interrupted.mark;
   if (mark == ipc::Mark::kDone) {
     const auto opcode = static_cast<verbs::Opcode>(request_.wqe.opcode);
-    ring_.complete(request_, WcStatus::kSuccess, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
-    return ring_.tell();
+    return ring_.complete(request_, WcStatus::kSuccess,
+                          verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
   }
   if (mark == ipc::Mark::kNone) return;
-  if (const auto status = after_crash(request_, interrupted)) {
-    ring_.complete(request_, *status, 0);
-    ring_.tell();
-  }
+  if (const auto status = after_crash(request_, interrupted)) ring_.complete(request_, *status, 0);
 }
 
 std::optional<WcStatus> SerialSender::after_crash(rdma::WorkRequest&,

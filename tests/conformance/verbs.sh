@@ -14,12 +14,8 @@ shift 3
 setup
 start_daemon
 fabrics=1
-if [[ $mode == network ]]; then
-  fabrics=2
-  two_hosts --allow raw-packet
-else
-  two_vdevices "$mode" --allow raw-packet
-fi
+[[ $mode != network ]] || fabrics=2
+two_ends "$mode" --allow raw-packet
 
 # Copied, because other users may not be able to enter a build directory.
 cp "$BUILD/tests/conformance/verbs_conformance" "$T/"

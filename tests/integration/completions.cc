@@ -9,10 +9,8 @@
 //   events   each completion event stands for a completion: when queue pairs are connected, fail,
 //   or are taken over by
 //            another daemon, none comes without one and none is missing
-#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -25,6 +23,7 @@
 #include <vector>
 
 #include "tests/integration/rc.h"
+#include "tests/integration/talk.h"
 
 namespace {
 
@@ -37,45 +36,7 @@ void check(bool holds, const char* what, const char* detail = "") {
   if (!holds) fail(what, detail);
 }
 
-// A connection over which the two programs tell each other what they need.
-class Meeting {
- public:
-  Meeting(const char* own, const char* peer) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(7471);
-    ::inet_pton(AF_INET, peer != nullptr ? peer : own, &address.sin_addr);
-    socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    auto* const where = reinterpret_cast<sockaddr*>(&address);
-    if (peer != nullptr)
-      check(::connect(socket_, where, sizeof address) == 0, "connect");
-    else
-      accept_at(where, sizeof address);
-  }
-  template <class T>
-  T exchange(const T& mine) {
-    T theirs{};
-    check(::send(socket_, &mine, sizeof mine, MSG_NOSIGNAL) == ssize_t{sizeof mine} &&
-              ::recv(socket_, &theirs, sizeof theirs, MSG_WAITALL) == ssize_t{sizeof theirs},
-          "the peer has gone");
-    return theirs;
-  }
-  void wait() { (void)exchange('.'); }
-
- private:
-  void accept_at(const sockaddr* where, socklen_t size) {
-    const int listener = socket_, yes = 1;
-    ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    check(::bind(listener, where, size) == 0 && ::listen(listener, 1) == 0, "listen");
-    std::printf("listening\n");
-    std::fflush(stdout);
-    socket_ = ::accept(listener, nullptr, nullptr);
-    check(socket_ >= 0, "accept");
-  }
-
-  int socket_ = -1;
-};
-
+constexpr uint16_t kPort = 7471;
 constexpr size_t kMost = 12;  // queue pairs
 
 struct Addresses {
@@ -113,7 +74,7 @@ struct Links {
   std::vector<ibv_qp*> qps;
   Addresses peer{};
 
-  Links(Device& of, Meeting& meeting, size_t count, ibv_cq* sends, ibv_cq* receives) : device(of) {
+  Links(Device& of, const Talk& talk, size_t count, ibv_cq* sends, ibv_cq* receives) : device(of) {
     Addresses mine{};
     for (size_t i = 0; i < count; ++i) {
       ibv_qp_init_attr attr{};
@@ -128,13 +89,13 @@ struct Links {
     ibv_query_gid(of.context, 1, of.index, &mine.gid);
     mine.memory = reinterpret_cast<uintptr_t>(of.memory);
     mine.rkey = of.mr->rkey;
-    peer = meeting.exchange(mine);
+    peer = talk.exchange(mine);
     for (size_t i = 0; i < count; ++i) {
       const char* const missed = rc::connect(qps[i], peer.qpns[i], peer.gid, of.index);
       check(missed == nullptr, "the queue pair does not come to", missed);
       receive(i);
     }
-    meeting.wait();
+    talk.meet();
   }
   ~Links() {
     for (ibv_qp* qp : qps) check(ibv_destroy_qp(qp) == 0, "ibv_destroy_qp");
@@ -232,7 +193,7 @@ void answer(Links& links, ibv_cq* cq, const Order& how, uint64_t rounds) {
   }
 }
 
-void orders(Device& device, Meeting& meeting, bool asks, uint64_t rounds) {
+void orders(Device& device, const Talk& talk, bool asks, uint64_t rounds) {
   constexpr Order kAll[] = {
       {"SEND, one queue pair", 1, false, false},
       {"SEND, one queue pair, another thread polls", 1, false, true},
@@ -247,12 +208,12 @@ void orders(Device& device, Meeting& meeting, bool asks, uint64_t rounds) {
     ibv_cq* const cq = ibv_create_cq(device.context, 512, nullptr, nullptr, 0);
     device.memory[2] = 0;
     {
-      Links links(device, meeting, how.links, cq, cq);
+      Links links(device, talk, how.links, cq, cq);
       asks ? ask(links, cq, how, rounds) : answer(links, cq, how, rounds);
-      meeting.wait();
+      talk.meet();
     }
     check(ibv_destroy_cq(cq) == 0, "ibv_destroy_cq");
-    meeting.wait();
+    talk.meet();
   }
 }
 
@@ -333,38 +294,38 @@ void end(Links& links, Watched& sends, Watched& receives) {
   expect(receives, receives.next(), IBV_WC_WR_FLUSH_ERR);
 }
 
-void events(Device& device, Meeting& meeting, bool first, uint64_t rounds, const char* go) {
+void events(Device& device, const Talk& talk, bool first, uint64_t rounds, const char* go) {
   Watched sends(device, "the send CQ"), receives(device, "the receive CQ");
   {
-    Links links(device, meeting, 1, sends.cq(), receives.cq());
+    Links links(device, talk, 1, sends.cq(), receives.cq());
     for (uint64_t round = 0; round < rounds; ++round) meet(links, sends, receives, first);
-    meeting.wait();
+    talk.meet();
     std::printf("events: %lu rounds; sleeps\n", rounds);
     std::fflush(stdout);
     while (::access(go, F_OK) != 0) ::usleep(20'000);
-    meeting.wait();
+    talk.meet();
     for (uint64_t round = 0; round < 10; ++round) meet(links, sends, receives, first);
-    meeting.wait();
+    talk.meet();
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_ERR;
     check(ibv_modify_qp(links.qps[0], &attr, IBV_QP_STATE) == 0, "ibv_modify_qp");
     end(links, sends, receives);
-    meeting.wait();
+    talk.meet();
   }
   {  // a request that fails, at both ends
-    Links links(device, meeting, 1, sends.cq(), receives.cq());
+    Links links(device, talk, 1, sends.cq(), receives.cq());
     if (first) {
       links.peer.rkey ^= 0x5500;
       links.write(0);
       expect(sends, sends.next(), IBV_WC_REM_ACCESS_ERR);
     }
     end(links, sends, receives);
-    meeting.wait();
+    talk.meet();
   }
   {  // nothing is posted: what comes is that of the next connection
-    Links links(device, meeting, 1, sends.cq(), receives.cq());
+    Links links(device, talk, 1, sends.cq(), receives.cq());
     meet(links, sends, receives, first);
-    meeting.wait();
+    talk.meet();
   }
   std::printf("events: each had its completion\n");
 }
@@ -376,8 +337,8 @@ int main(int argc, char** argv) {
   Device device(argv[1], std::atoi(argv[2]));
   const bool asks = argc > 6;
   const auto rounds = static_cast<uint64_t>(std::atoll(argv[4]));
-  Meeting meeting(argv[3], asks ? argv[6] : nullptr);
-  orders(device, meeting, asks, rounds);
-  events(device, meeting, asks, std::min<uint64_t>(rounds, 1000), argv[5]);
+  const Talk talk(argv[3], asks ? argv[6] : nullptr, kPort);
+  orders(device, talk, asks, rounds);
+  events(device, talk, asks, std::min<uint64_t>(rounds, 1000), argv[5]);
   return 0;
 }

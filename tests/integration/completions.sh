@@ -7,13 +7,7 @@ need_worker_processes
 WORKERS_END=1
 program=$1 mode=$2 rounds=${3:-1000}
 start_daemon
-if [[ $mode == network ]]; then
-  two_hosts
-  INDEX_A=$(gid_index a va 10.0.0.1)
-  INDEX_B=$(gid_index b vb 10.0.0.2)
-else
-  two_vdevices "$mode"
-fi
+two_ends "$mode"
 cp "$program" "$T/completions"
 LIMIT=600
 says() { grep -qs "$2" "$T/$1.log" || ended "${PID[$1]}"; }

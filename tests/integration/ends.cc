@@ -9,10 +9,7 @@
 //
 // Prints how many rounds of each kind were ended in the middle. Fails if a byte changed, or if no
 // round of a kind was.
-#include <arpa/inet.h>
-#include <netinet/tcp.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +29,7 @@
 #include <vector>
 
 #include "tests/integration/rc.h"
+#include "tests/integration/talk.h"
 
 namespace {
 
@@ -52,50 +50,6 @@ constexpr uint16_t kPort = 18630;
   std::fputc('\n', stderr);
   std::_Exit(1);
 }
-
-// A connection to the other program.
-class Talk {
- public:
-  Talk(const char* address, const char* peer) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_port = htons(kPort);
-    ::inet_pton(AF_INET, peer != nullptr ? peer : address, &at.sin_addr);
-    const auto* const name = reinterpret_cast<const sockaddr*>(&at);
-    fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    const int on = 1;
-    if (peer == nullptr) {
-      ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      if (::bind(fd_, name, sizeof at) != 0 || ::listen(fd_, 1) != 0) fail("listen");
-      std::puts("listening");
-      std::fflush(stdout);
-      fd_ = ::accept(fd_, nullptr, nullptr);
-    } else if (::connect(fd_, name, sizeof at) != 0) {
-      fail("connect");
-    }
-    ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  }
-  template <class T>
-  void put(const T& value) const {
-    if (::write(fd_, &value, sizeof value) != static_cast<ssize_t>(sizeof value))
-      fail("the other program has gone");
-  }
-  template <class T>
-  [[nodiscard]] T get() const {
-    T value{};
-    if (::recv(fd_, &value, sizeof value, MSG_WAITALL) != static_cast<ssize_t>(sizeof value))
-      fail("the other program has gone");
-    return value;
-  }
-  // Both come here.
-  void meet() const {
-    put('.');
-    (void)get<char>();
-  }
-
- private:
-  int fd_;
-};
 
 enum class Way : uint8_t { kErr, kReset, kDestroy, kDereg, kFlush, kReregister, kUnbind, kCount };
 constexpr const char* kWays[] = {"ERR", "RESET", "destroy", "dereg", "flush", "rereg", "unbind"};
@@ -485,7 +439,7 @@ int main(int argc, char** argv) {
   if (stop) words.erase(words.begin() + 5);
   if (words.size() < 5) fail("usage: ends DEVICE GID_INDEX ADDRESS SEED [stop] [PEER]");
   const char* const peer = words.size() > 5 ? words[5].c_str() : nullptr;
-  const Talk talk(words[3].c_str(), peer);
+  const Talk talk(words[3].c_str(), peer, kPort);
   Program program(words[1].c_str(), std::atoi(words[2].c_str()), talk,
                   static_cast<unsigned>(std::strtoul(words[4].c_str(), nullptr, 10)), stop);
   program.close_in_child();

@@ -6,13 +6,7 @@
 setup
 program=$1 mode=$2
 start_daemon
-if [[ $mode == network ]]; then
-  two_hosts
-  INDEX_A=$(gid_index a va 10.0.0.1)
-  INDEX_B=$(gid_index b vb 10.0.0.2)
-else
-  two_vdevices "$mode"
-fi
+two_ends "$mode"
 cp "$program" "$T/ends"
 seed=${VRDMA_SEED:-$RANDOM}
 listens_at() { grep -qs listening "$T/server.log"; }

@@ -13,11 +13,7 @@ mode=$1
 setup
 install -m 755 "$2" "$T/exchange"
 start_daemon
-if [[ $mode == network ]]; then
-  two_hosts
-else
-  two_vdevices "$mode"
-fi
+two_ends "$mode"
 seed=${SEED:-$RANDOM}
 tcp_server a nobody "$T/exchange" --device va --port $PORT
 LIMIT=280 on b nobody "$T/exchange" --device vb --port $PORT --seed "$seed" --seconds "${SECONDS_OF_EACH:-0}" \

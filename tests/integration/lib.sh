@@ -531,6 +531,12 @@ two_hosts() {
   netns_add a b
   join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
   vdevices_of_two_hosts "$@"
+  INDEX_A=$(gid_index a va 10.0.0.1)
+  INDEX_B=$(gid_index b vb 10.0.0.2)
+}
+# two_ends direct|mediated|network [further arguments of vrdmactl vdev create]: one of the two above.
+two_ends() {
+  if [[ $1 == network ]]; then two_hosts "${@:2}"; else two_vdevices "$@"; fi
 }
 vdevices_of_two_hosts() { # in a and b, on eth0
   vdev_create va a eth0 --tenant red --fabric left --addresses 0.0.0.0/0,::/0 "$@"

@@ -321,7 +321,6 @@ NetSender::Next NetSender::finish_waiting() {
   }
   const WorkRequest request = *std::exchange(waiting_, std::nullopt);
   ring_.complete(request, status, 0);
-  ring_.tell();
   return Next::kAgain;
 }
 
@@ -396,7 +395,6 @@ void NetSender::complete(uint32_t, WcStatus status, uint32_t byte_len) {
   window_.pop_front();
   if (status == WcStatus::kSuccess) note_sent(1);
   ring_.complete(request, status, byte_len);
-  ring_.tell();
   resume();
 }
 

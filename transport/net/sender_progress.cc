@@ -164,7 +164,6 @@ void NetSender::adopt_sent() {
        left > 0 && left <= qp_.sq_depth && ring_.fetch(&request) == SendRing::Fetched::kRequest;
        --left)
     ring_.complete(request, WcStatus::kSuccess, answer_bytes(request));
-  ring_.tell();
   while (requester_->lacks_requests() && !waiting_ &&
          ring_.fetch(&request) == SendRing::Fetched::kRequest)
     begin(request);

@@ -183,7 +183,6 @@ Verdict NetSender::placed_all(const WorkRequest& request, const Plan& plan, bool
     note_step(step);
   }
   receiver_.complete(request, plan);
-  receiver_.tell();
   qp_.context->device->counters.traffic.port.receive(plan.length);
   return Verdict::kDone;
 }

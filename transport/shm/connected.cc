@@ -555,7 +555,7 @@ std::function<void(bool)> ConnectedSender::job_done() {
 Progress ConnectedSender::finish(const rdma::WorkRequest& request, const Plan& plan,
                                  uint64_t moved) {
   if (plan.receives) ring_.mark(ipc::Mark::kBegun, receiver_.next_entry());
-  receiver_.complete(request, plan);
+  receiver_.publish(request, plan);
   abandon();
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   return done(WcStatus::kSuccess, answers ? plan.length : 0, moved);

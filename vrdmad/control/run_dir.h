@@ -42,7 +42,7 @@ namespace vrdma::vrdmad {
 
 class RunDir {
  public:
-  // What may stand in R and is the daemon's: all but R/broker.
+  // The names in R that the daemon's user owns: all but R/broker.
   [[nodiscard]] static std::vector<std::string> own_names() {
     return {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state",
             "arenas",      "arenas.new", "netns",     "sysfs"};

@@ -24,7 +24,7 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 32);
 
-// False: not all of them stand in the file.
+// False: the file does not contain all of them.
 bool write_entries(const std::string& path, int how, const std::vector<Entry>& entries) {
   const base::Fd file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | how, S_IRUSR | S_IWUSR));

@@ -444,7 +444,7 @@ void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& wai
   if (!session) return;
   (*session)->pay(std::move(*room));
   sessions.push_back(std::move(*session));
-  if (!silence_) silence_.emplace(loop_.after(kMaxSilence, [this] { end_silent(); }));
+  if (!silence_.active()) silence_ = loop_.after(kMaxSilence, [this] { end_silent(); });
 }
 
 // Looks again as long as there is a connection that is not open.
@@ -453,7 +453,7 @@ void Worker::end_silent() {
   bool wait = false;
   for (auto& [vdevice, sessions] : sessions_) wait = vrdmad::end_silent(sessions) || wait;
   silence_.reset();
-  if (wait) silence_.emplace(loop_.after(kPause, [this] { end_silent(); }));
+  if (wait) silence_ = loop_.after(kPause, [this] { end_silent(); });
 }
 
 // The links of a table that grew meanwhile are looked at again.

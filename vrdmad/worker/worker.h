@@ -115,8 +115,8 @@ class Worker {
   // By vdevice; also of those that are deleted and that programs still have open.
   using SessionMap = std::map<const Vdevice*, Sessions>;
   SessionMap sessions_;
-  base::EventLoop::Timer work_;                    // until note_work()
-  std::optional<base::EventLoop::Timer> silence_;  // until end_silent()
+  base::EventLoop::Timer work_;     // until note_work()
+  base::EventLoop::Timer silence_;  // until end_silent()
 };
 
 }  // namespace vrdma::vrdmad

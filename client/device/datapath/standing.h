@@ -1,4 +1,4 @@
-// What stands in the queues of one queue pair for the CQ that is polled, in rounds.
+// The completions that one queue pair has for the CQ that the program polls, in rounds.
 //
 // A poll looks at all queues of its CQ, then returns what that look found: first sends, then
 // receives. What a look finds are the receives that stand, and then the sends that stand. So a
