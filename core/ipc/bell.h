@@ -69,23 +69,27 @@ void look_at_news(const CqBell& bell, Found found) {
   }
 }
 
-// Writes the CQ's `slot` to its channel, at `write_end`.
-inline void tell_anyway(int write_end, uint32_t slot) {
+// Makes `arm`, which must still be the CQ's, kTelling by `teller`, writes the CQ's `slot` to its
+// channel at `write_end`, and says that it is told.
+inline void tell_instead(CqBell& bell, uint32_t arm, int write_end, uint32_t slot,
+                         uint32_t teller) {
+  uint32_t telling = arm_word(Arm::kTelling, teller);
+  if (!bell.arm.compare_exchange_strong(arm, telling)) return;
   const ChannelMessage message{slot, 0};
   // The channel has room for one message of each CQ. If it is full, the owner will find the
   // completion.
   (void)put_event(write_end, &message, sizeof message);
+  bell.arm.compare_exchange_strong(telling, arm_word(Arm::kNone));  // or the owner asked again
 }
 
 // Call after publishing: if the CQ is armed for this completion, disarms it and tells its channel.
-inline void tell(CqBell& bell, int write_end, uint32_t slot, bool solicited) {
+// `teller`: see Arm.
+inline void tell(CqBell& bell, int write_end, uint32_t slot, bool solicited, uint32_t teller) {
   // Pairs with the fence of ibv_req_notify_cq: either it sees the completion, or we see the arm.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  uint32_t arm = bell.arm.load(std::memory_order_relaxed);
-  if (arm == static_cast<uint32_t>(Arm::kNone)) return;
-  if (arm == static_cast<uint32_t>(Arm::kSolicited) && !solicited) return;
-  if (!bell.arm.compare_exchange_strong(arm, static_cast<uint32_t>(Arm::kNone))) return;
-  tell_anyway(write_end, slot);
+  const uint32_t arm = bell.arm.load(std::memory_order_relaxed);
+  if (!is_armed(arm) || (arm_in(arm) == Arm::kSolicited && !solicited)) return;
+  tell_instead(bell, arm, write_end, slot, teller);
 }
 
 }  // namespace vrdma::ipc

@@ -342,8 +342,19 @@ static_assert(sizeof(KeyEntry) == 64);
 static_assert(kKeyOffset + uint64_t{kMaxKeys} * sizeof(KeyEntry) <= kHeapOffset);
 
 // --- bell file ---
-// When a completion channel gets an event. Set by the owner, taken by the producer that tells.
-enum class Arm : uint32_t { kNone = 0, kNext = 1, kSolicited = 2 };
+// When a completion channel gets an event. The owner asks (kNext, kSolicited). The producer that
+// tells makes it kTelling, beside the epoch of its daemon (0: a program), writes to the channel,
+// and makes it kNone: after a daemon's death the owner knows that an event may be missing, and
+// whose.
+enum class Arm : uint32_t { kNone = 0, kNext = 1, kSolicited = 2, kTelling = 3 };
+constexpr uint32_t kProgram = 0;  // in the place of an epoch
+constexpr uint32_t arm_word(Arm arm, uint32_t epoch = 0) {
+  return static_cast<uint32_t>(arm) | epoch << 8;
+}
+constexpr Arm arm_in(uint32_t word) { return static_cast<Arm>(word & 0xff); }
+constexpr bool is_armed(uint32_t word) {
+  return arm_in(word) == Arm::kNext || arm_in(word) == Arm::kSolicited;
+}
 
 // In a CQ of many queue pairs, whoever publishes a completion also marks the queue pair, so that a
 // poll looks at those alone; see core/ipc/bell.h.

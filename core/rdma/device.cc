@@ -16,12 +16,20 @@ namespace vrdma::rdma {
 using verbs::QpState;
 
 void Cq::notify(bool solicited) {
-  if (channel != nullptr) ipc::tell(*bell, channel->write_end.get(), slot, solicited);
+  if (channel != nullptr)
+    ipc::tell(*bell, channel->write_end.get(), slot, solicited, context->epoch);
 }
 
 void Cq::notify(uint32_t qpn, bool solicited) {
   ipc::announce(*bell, qpn);
   notify(solicited);
+}
+
+void Cq::notify_untold(uint32_t qpn) {
+  notify(qpn, true);
+  const uint32_t arm = bell->arm.load();
+  if (channel != nullptr && arm == ipc::arm_word(ipc::Arm::kTelling, ipc::kProgram))
+    ipc::tell_instead(*bell, arm, channel->write_end.get(), slot, context->epoch);
 }
 
 base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at) {

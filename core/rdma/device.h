@@ -120,6 +120,7 @@ struct Cq {
   uint32_t slot = 0;
   uint32_t cqe = 0;
   uint32_t users = 0;
+  const Context* context = nullptr;
   ipc::CqBell* bell = nullptr;
   Channel* channel = nullptr;
   Charges charges;
@@ -129,6 +130,8 @@ struct Cq {
   void notify(bool solicited);
   // The same for a completion of queue pair `qpn`, of which a poll learns by this.
   void notify(uint32_t qpn, bool solicited);
+  // The same after the death of a program that may have published one and not told, or begun to.
+  void notify_untold(uint32_t qpn);
 };
 
 // One process's use of an XRC domain (xrc.h).

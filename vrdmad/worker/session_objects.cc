@@ -254,7 +254,7 @@ void SessionObjects::leave_survivors() {
   *timer = loop().after(kBereavement, [survivors, timer] {
     for (const auto& survivor : survivors) {
       if (survivor.alive.expired()) continue;
-      if (survivor.untold) survivor.qp->recv_cq->notify(survivor.qp->qpn, true);
+      if (survivor.untold) survivor.qp->recv_cq->notify_untold(survivor.qp->qpn);
       survivor.qp->fail();
     }
     timer->reset();

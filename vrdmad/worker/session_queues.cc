@@ -57,7 +57,8 @@ int SessionObjects::create_cq(const ipc::CreateCqRequest& request, Answer* answe
   rdma::Cq* made = context_->cqs.add(std::move(cq), wanted());
   made->slot = made->handle - 1;
   made->bell = context_->bells.at<ipc::CqBell>(uint64_t{made->slot} * sizeof(ipc::CqBell));
-  if (forced_ == nullptr) made->bell->arm.store(static_cast<uint32_t>(ipc::Arm::kNone));
+  if (forced_ == nullptr) made->bell->arm.store(ipc::arm_word(ipc::Arm::kNone));
+  made->context = context_.get();
   made->channel = channel;
   if (channel != nullptr) ++channel->users;
   answer->reply.create_cq = {made->handle, made->cqe, made->slot};

@@ -25,8 +25,7 @@ int req_notify_cq(ibv_cq* ibv, int solicited_only) {
   ipc::Word& word = cq.bell->arm;
   cq.requested.store(true);
   // A later request never narrows an earlier one (ibv_req_notify_cq(3)).
-  if (arm == ipc::Arm::kNext || word.load() == static_cast<uint32_t>(ipc::Arm::kNone))
-    word.store(static_cast<uint32_t>(arm));
+  if (arm == ipc::Arm::kNext || !ipc::is_armed(word.load())) word.store(ipc::arm_word(arm));
   // Pairs with the fence of the publisher of a completion: either the program's next poll sees the
   // completion, or the publisher sees that the CQ is armed.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -120,9 +119,9 @@ int resize_cq(ibv_cq* cq, int cqe) {
 }
 
 namespace {
-// Drops those unread messages of the channel for which drop() is true.
+// Calls drop() for each unread message of the channel, and drops those for which it is true.
 template <class Drop>
-void visit_unread(const Channel& channel, Drop drop) {
+void drop_unread_of(const Channel& channel, Drop drop) {
   drop_unread<ipc::ChannelMessage>(
       [&](ipc::ChannelMessage* message) {
         return ::read(channel.read_end.get(), message, sizeof *message);
@@ -146,9 +145,9 @@ int destroy_cq(ibv_cq* ibv) {
     context.cqs.erase(cq->slot);
   }
   if (ibv->channel != nullptr) {
-    visit_unread(*Channel::of(ibv->channel), [slot = cq->slot](const ipc::ChannelMessage& message) {
-      return message.cq == slot;
-    });
+    drop_unread_of(
+        *Channel::of(ibv->channel),
+        [slot = cq->slot](const ipc::ChannelMessage& message) { return message.cq == slot; });
   }
   destroying.unlock();
   finish_cq(ibv, cq->events_given.load(), 0);
@@ -256,7 +255,7 @@ void learn_of_death(Context& context, Channel& channel) {
 void find_lost_events(Context& context, const Channel& channel) {
   const std::lock_guard unchanged(context.numbers_mutex);
   std::vector<uint32_t> unread;  // the slots of CQs
-  visit_unread(channel, [&](const ipc::ChannelMessage& message) {
+  drop_unread_of(channel, [&](const ipc::ChannelMessage& message) {
     unread.push_back(message.cq);
     return false;
   });
@@ -265,10 +264,14 @@ void find_lost_events(Context& context, const Channel& channel) {
     const std::lock_guard lock(cq->mutex);
     cq->announce_all();
     if (!would_find(*cq)) continue;
-    if (cq->bell->arm.load() != static_cast<uint32_t>(ipc::Arm::kNone))
-      cq->wake(true);
-    else if (std::find(unread.begin(), unread.end(), slot) == unread.end())
-      ipc::tell_anyway(channel.wake.get(), slot);
+    cq->wake(true);
+    const uint32_t arm = cq->bell->arm.load();
+    const bool lives = arm == ipc::arm_word(ipc::Arm::kTelling, ipc::kProgram) ||
+                       (arm == ipc::arm_word(ipc::Arm::kTelling, context.session.epoch()) &&
+                        !context.given_up.load());
+    if (ipc::arm_in(arm) == ipc::Arm::kTelling && !lives &&
+        std::find(unread.begin(), unread.end(), slot) == unread.end())
+      ipc::tell_instead(*cq->bell, arm, channel.wake.get(), slot, ipc::kProgram);
   }
 }
 

@@ -48,7 +48,7 @@ inline void count_direct_read(Qp& qp, uint64_t bytes) {
   if (sends) {
     ipc::announce(*direct.bell, direct.responder.qpn);
     if (direct.wake.valid())
-      ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
+      ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited, ipc::kProgram);
   }
   count_direct(qp, requests, bytes);
   if (signaled) qp.send_cq()->notify(qp, false);

@@ -1,5 +1,5 @@
 // Polling a completion queue: which of its queue pairs are looked at, and what is returned first.
-// What stands in one of them: standing.h.
+// standing.h takes the completions of one queue pair.
 #include <algorithm>
 #include <bit>
 #include <ctime>
@@ -71,23 +71,23 @@ void visit(Cq& cq, Qp& qp) {
   cq.visited.push_back(&qp);
 }
 
+// Those that share the mark.
+void visit_place(Cq& cq, uint32_t place) {
+  for (Qp* qp : cq.by_news[place])
+    if (may_stand(cq, *qp)) visit(cq, *qp);
+}
+
 void visit_marked(Cq& cq) {
   if (!ipc::has_news(*cq.bell)) return;
   for (uint32_t group = 0; group < ipc::kNewsGroups; ++group) {
     if (__atomic_load_n(&cq.bell->groups[group], __ATOMIC_ACQUIRE) == 0) continue;
-    ipc::take_news(*cq.bell, group, [&](uint32_t place) {
-      for (Qp* qp : cq.by_news[place])
-        if (may_stand(cq, *qp)) visit(cq, *qp);
-    });
+    ipc::take_news(*cq.bell, group, [&](uint32_t place) { visit_place(cq, place); });
   }
 }
 
 // The others that are marked have sends that may have to come before the receives of this round.
 void visit_senders(Cq& cq) {
-  ipc::look_at_news(*cq.bell, [&](uint32_t place) {
-    for (Qp* qp : cq.by_news[place])
-      if (may_stand(cq, *qp)) visit(cq, *qp);
-  });
+  ipc::look_at_news(*cq.bell, [&](uint32_t place) { visit_place(cq, place); });
 }
 
 // A recently active queue pair is likely to have completions, so the marks are read only when these
@@ -170,8 +170,9 @@ int go_on(Cq& cq, int count, ibv_wc* wc) {
 // The queue pairs that every poll looks at.
 const std::vector<Qp*>& likely(const Cq& cq) { return cq.has_many() ? cq.active : cq.queue_pairs; }
 
-// Where only sends stand there is nothing to order: they are returned without a round. The start
-// rotates, so that polls of few completions reach all queue pairs. False: a round must be begun.
+// If no receive has arrived, the order of the sends does not matter, and the poll returns them
+// without a round. The start rotates, so that polls of few completions reach all queue pairs.
+// False: the poll must begin a round.
 bool take_only_sends(Cq& cq, int count, ibv_wc* wc, int* got) {
   const std::vector<Qp*>& queues = likely(cq);
   if (!cq.shared.empty() || (cq.has_many() && cq.turn % 8 == 0)) return false;
@@ -238,7 +239,7 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   // Adapters also report completions that existed when the program armed the CQ. Programs that take
   // a few completions per event depend on it (perftest); for others the next poll is soon enough.
   if (got == count && ibv->channel != nullptr &&
-      cq.bell->arm.load(std::memory_order_relaxed) == static_cast<uint32_t>(ipc::Arm::kNext) &&
+      cq.bell->arm.load(std::memory_order_relaxed) == ipc::arm_word(ipc::Arm::kNext) &&
       would_find(cq))
     cq.wake(false);
   if (got == 0) look_around(cq);
@@ -278,7 +279,7 @@ void Cq::announce_all() {
 }
 
 void Cq::wake(bool solicited) {
-  ipc::tell(*bell, Channel::of(ibv.channel)->wake.get(), slot, solicited);
+  ipc::tell(*bell, Channel::of(ibv.channel)->wake.get(), slot, solicited, ipc::kProgram);
 }
 
 }  // namespace vrdma::client

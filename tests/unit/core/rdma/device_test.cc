@@ -44,7 +44,7 @@ struct Devices : testing::Test {
   World world;
   Party& a = *world.a;
   Party& b = *world.b;
-  static void arm(const Cq& cq, ipc::Arm how) { cq.bell->arm.store(static_cast<uint32_t>(how)); }
+  static void arm(const Cq& cq, ipc::Arm how) { cq.bell->arm.store(ipc::arm_word(how)); }
 };
 
 TEST_F(Devices, WakeWhoHasArmed) {
@@ -62,9 +62,24 @@ TEST_F(Devices, WakeWhoHasArmed) {
   EXPECT_THAT(a.wakes(), IsEmpty());
   cq->notify(true);
   EXPECT_THAT(a.wakes(), SizeIs(1));
+  EXPECT_EQ(cq->bell->arm.load(), ipc::arm_word(ipc::Arm::kNone));
   cq->bell->arm.store(0xdeadbeef);  // anyone may write there
-  cq->notify(false);
+  cq->notify(true);
+  EXPECT_THAT(a.wakes(), IsEmpty());
+}
+
+TEST_F(Devices, TellWhatADeadProgramBeganToTell) {
+  Cq* cq = a.add_cq();
+  cq->bell->arm.store(ipc::arm_word(ipc::Arm::kTelling, ipc::kProgram));
+  cq->notify(true);
+  EXPECT_THAT(a.wakes(), IsEmpty());
+  cq->notify_untold(5);
   EXPECT_THAT(a.wakes(), SizeIs(1));
+  EXPECT_EQ(cq->bell->arm.load(), ipc::arm_word(ipc::Arm::kNone));
+  constexpr uint32_t kAnotherDaemon = 7;  // whose workers are looked after elsewhere
+  cq->bell->arm.store(ipc::arm_word(ipc::Arm::kTelling, kAnotherDaemon));
+  cq->notify_untold(5);
+  EXPECT_THAT(a.wakes(), IsEmpty());
 }
 
 TEST_F(Devices, DoNotWaitForAPipeThatIsFull) {

@@ -113,6 +113,7 @@ rdma::Cq* Party::add_cq() {
   rdma::Cq* cq = context.cqs.add(std::make_unique<rdma::Cq>());
   cq->slot = cq->handle - 1;
   cq->bell = context.bells.at<ipc::CqBell>(cq->slot * sizeof(ipc::CqBell));
+  cq->context = &context;
   cq->channel = channel;
   return cq;
 }
