@@ -113,6 +113,7 @@ ROWS = [
     (r"integration\.roce$", "gate", ""),
     (r"integration\.roce_changes", "all", "an address, a group, a route's MTU or a reach that changes under traffic"),
     (r"integration\.bad_wire", "gate", ""),
+    (r"integration\.translated", "gate", ""),
     (r"integration\.(source_ports|flood)", "all", "how flows are spread; a flood that starves a neighbour"),
 
     # What users install and read.

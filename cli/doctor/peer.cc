@@ -57,6 +57,29 @@ Finding stays_here(const std::string& to, const v1::Vdev& from, const v1::Vdev* 
                      lets);
 }
 
+Finding judge_answer(const std::string& to, const std::string& leave, Answer given) {
+  switch (given) {
+    case Answer::kGiven:
+      return {kCheck, State::kOk, leave + ", and " + to + " answers on UDP port 4791", ""};
+    case Answer::kTranslated:
+      return problem(leave +
+                         ", and arrive with other addresses: they are translated (NAT) on "
+                         "the way to " +
+                         to,
+                     "name the address that the peer itself has (a pod's, not its service's), and "
+                     "give it a way without masquerading, see docs/network.md");
+    case Answer::kNone:
+      return problem(leave + ", and " + to + " does not answer on UDP port 4791",
+                     "permit UDP port 4791 both ways on both hosts and between them, without "
+                     "address translation (nft(8)); see whether packets arrive there "
+                     "(tcpdump(8), the log of its vrdmad)");
+    case Answer::kNotAsked:
+      break;
+  }
+  return {kCheck, State::kUnknown, leave + "; whether " + to + " answers could not be tried",
+          "mend what is said of the vdevices, and ask again"};
+}
+
 Finding judge_way(const std::string& to, const std::vector<const v1::Vdev*>& reaching,
                   const Way& way) {
   if (way.error != 0)
@@ -71,10 +94,8 @@ Finding judge_way(const std::string& to, const std::vector<const v1::Vdev*>& rea
                    "create a vdevice on that interface, or see ip-route(8)");
   switch (way.answer) {
     case 0:
-      return {kCheck, State::kOk,
-              "packets to " + to + " leave from " + source + " of " + (*from)->name() +
-                  ", and nothing refuses UDP port 4791",
-              ""};
+      return judge_answer(
+          to, "packets to " + to + " leave from " + source + " of " + (*from)->name(), way.given);
     case ECONNREFUSED:
       return {kCheck, State::kUnknown,
               to + " answers, and UDP port 4791 is closed there: no program uses RDMA at that "

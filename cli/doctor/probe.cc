@@ -156,9 +156,11 @@ void drop_capabilities(const Answer& answer) {
 
 [[noreturn]] void look(const Place& place, int answers) {
   const Answer answer(answers);
-  // Before the namespaces change: it is a file of this one.
+  // Before the namespaces change: they are files of this one.
   void* const library =
       place.library.empty() ? nullptr : ::dlopen(place.library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const connection_manager =
+      library != nullptr && place.peer ? load_connection_manager(place.library) : nullptr;
   const auto open_namespace = [&](const std::string& path) {
     Fd opened(path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!path.empty() && !opened.valid()) answer.fail("open " + path);
@@ -210,8 +212,11 @@ void drop_capabilities(const Answer& answer) {
   ::setenv("VRDMA_REAL_LIBIBVERBS", ("/" + std::string(PATH_MAX, 'x')).c_str(), 1);
   if (library != nullptr) try_library(library, report);
   if (place.peer) {
-    const Way way = find_way(*place.peer);
-    report("way", std::to_string(way.error) + " " + std::to_string(way.answer) + " " + way.source);
+    Way way = find_way(*place.peer);
+    if (way.error == 0 && way.answer == 0 && connection_manager != nullptr)
+      way.given = ask(connection_manager, *place.peer);
+    report("way", std::to_string(way.error) + " " + std::to_string(way.answer) + " " +
+                      std::to_string(static_cast<int>(way.given)) + " " + way.source);
   }
   ::_exit(0);
 }
@@ -234,7 +239,9 @@ void understand(const std::string& text, Probe* probe) {
     if (word == "way") {
       std::istringstream words(value);
       Way way;
-      words >> way.error >> way.answer >> way.source;
+      int given = 0;
+      words >> way.error >> way.answer >> given >> way.source;
+      way.given = static_cast<Answer>(given);
       probe->way = std::move(way);
     }
   }

@@ -165,7 +165,16 @@ spawn rping d root rping -s -C 1
 has_port() { [[ -n $($(enter d) ss -Huln 'sport = 4791') ]]; }
 wait_until 10 has_port || fail "a program with rdma_cm does not open the port"
 examine 0 --netns "$(ns a)" --to 10.0.9.2
-finds ok peer "leave from 10.0.9.1 of va1, and nothing refuses UDP port 4791"
+finds ok peer "leave from 10.0.9.1 of va1, and 10.0.9.2 answers on UDP port 4791"
+$(enter d) nft 'table ip filter { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }'
+examine 1 --netns "$(ns a)" --to 10.0.9.2
+finds problem peer "leave from 10.0.9.1 of va1, and 10.0.9.2 does not answer on UDP port 4791; permit UDP port 4791 both ways"
+$(enter d) nft delete table ip filter
+$(enter a) ip route add 10.96.0.0/24 via 10.0.9.2
+$(enter a) nft 'table ip nat { chain out { type nat hook output priority -100; ip daddr 10.96.0.1 dnat to 10.0.9.2; }; }'
+examine 1 --netns "$(ns a)" --to 10.96.0.1
+finds problem peer "and arrive with other addresses: they are translated (NAT) on the way to 10.96.0.1"
+$(enter a) nft delete table ip nat
 kill -9 "${PID[rping]}"
 reap rping 5
 $(enter a) sysctl -qw net.ipv4.neigh.eth1.retrans_time_ms=100

@@ -331,6 +331,18 @@ many=()
 for uid in {1010..1025}; do many+=(as "$uid" -- crowd 31 --); done
 got=$(timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" "${many[@]}" as 1001 -- ended c3) || fail "another user is refused: $got"
 
+say "a person with users of a subordinate range, whose descriptors take long to close"
+slow=()
+for uid in {100000..100015}; do slow+=(as "$uid" -- slow 20 --); done
+setpriv --reuid 0 timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" "${slow[@]}" hold "$T/holds/slow" >"$T/slow.log" 2>&1 &
+PID[slow]=$!
+wait_until 30 test -e "$T/holds/slow" || fail "the slow ones do not come: $(cat "$T/slow.log")"
+for uid in 1001 1002 1003 1004; do
+  got=$(timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" as $uid -- ended c3) || fail "user $uid is refused: $got"
+done
+rm "$T/holds/slow"
+reap slow 10
+
 say "descriptors whose file system never answers a close"
 : >"$T/silent"
 trap 'status=$? command=$BASH_COMMAND; umount -l "$T/silent" 2>/dev/null || true; finish $status "$command"' EXIT

@@ -36,12 +36,13 @@ void give_spare(std::unique_ptr<Outgoing> batch) {
 }  // namespace
 
 Endpoint::Endpoint(Lane& lane, const verbs::Gid& address, Incoming& incoming,
-                   EndpointCounters& counters, Handler handler)
+                   EndpointCounters& counters, Handler handler, Explainer explains)
     : Runnable(lane),
       address_(address),
       incoming_(incoming),
       counters_(counters),
-      handler_(std::move(handler)) {}
+      handler_(std::move(handler)),
+      explains_(std::move(explains)) {}
 
 // What its queue pairs said last, for example an acknowledgement, must not be lost.
 Endpoint::~Endpoint() {
@@ -121,11 +122,16 @@ bool Endpoint::run(Turn& turn) {
     } else {
       turn.spend(incoming_.bytes() + static_cast<uint64_t>(count) * kRequestCost);
       const base::TimePoint now = turn.now();
-      incoming_.each(address_, counters_.incoming,
-                     [this, &turn, now](const wire::Packet& packet, const NetworkHeader& header) {
-                       ++counters_.received_packets;
-                       turn.spend(handler_(packet, header, now));
-                     });
+      incoming_.each(
+          address_, counters_.incoming,
+          [this, &turn, now](const wire::Packet& packet, const NetworkHeader& header) {
+            ++counters_.received_packets;
+            turn.spend(handler_(packet, header, now));
+          },
+          [this, &turn](const Misfit& misfit) {
+            turn.spend(misfit.size);
+            return explains_(misfit);
+          });
     }
     if (turn.over()) return true;
   }

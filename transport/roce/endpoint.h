@@ -37,9 +37,12 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   using Handler =
       std::function<uint64_t(const wire::Packet&, const NetworkHeader&, base::TimePoint now)>;
 
-  // `incoming`, `counters` and what `handler` uses outlive it.
+  // Whether a packet with a wrong ICRC is explained, and counted, by it.
+  using Explainer = std::function<bool(const Misfit&)>;
+
+  // `incoming`, `counters` and what `handler` and `explains` use outlive it.
   Endpoint(Lane& lane, const verbs::Gid& address, Incoming& incoming, EndpointCounters& counters,
-           Handler handler);
+           Handler handler, Explainer explains);
   ~Endpoint() override;
 
   // UDP sockets that are bound to the address, as of vrdmad/broker/roce_sockets.h. `ifindex`: of
@@ -93,6 +96,7 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   Incoming& incoming_;
   EndpointCounters& counters_;
   const Handler handler_;
+  const Explainer explains_;
   std::vector<std::unique_ptr<Exit>> exits_;  // first port 4791, which receives
   std::vector<Exit*> by_flow_;
   uint32_t ifindex_ = 0;

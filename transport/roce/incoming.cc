@@ -89,10 +89,18 @@ Incoming::Message Incoming::open(size_t index, const verbs::Gid& local) const {
   return message;
 }
 
+bool Misfit::fits(const verbs::Gid& source, const verbs::Gid& destination) const {
+  if (source.is_ipv4_mapped() != destination.is_ipv4_mapped()) return false;
+  // The port may be translated, too.
+  for (const uint16_t port : {source_port, wire::kRocePort})
+    if (check_icrc(bytes, size, source, destination, port, 0)) return true;
+  return false;
+}
+
 bool Incoming::next(Message& message, IncomingCounters& counters, wire::Packet* packet) {
   while (message.left > 0) {
-    const uint8_t* const bytes = message.bytes;
-    const size_t size = std::min(message.left, message.segment);
+    const uint8_t* const bytes = message.packet_bytes = message.bytes;
+    const size_t size = message.packet_size = std::min(message.left, message.segment);
     message.bytes += size;
     message.left -= size;
     const uint16_t index = message.index++;  // as Linux numbers segments
@@ -103,11 +111,8 @@ bool Incoming::next(Message& message, IncomingCounters& counters, wire::Packet* 
     }
     const auto id = check_icrc(bytes, size, message.header.source, message.header.destination,
                                message.source_port, index);
-    if (!id) {
-      ++counters.icrc_error;
-      continue;
-    }
-    message.header.ipv4_id = *id;
+    message.fits = id.has_value();
+    message.header.ipv4_id = id.value_or(0);
     *packet = *decoded;
     return true;
   }

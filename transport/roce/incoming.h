@@ -28,6 +28,18 @@
 
 namespace vrdma::transport::roce {
 
+// A packet whose ICRC is wrong between the addresses that it came with. Valid during the call.
+struct Misfit {
+  const wire::Packet& packet;
+  const NetworkHeader& header;
+  const uint8_t* bytes;  // from its BTH to the ICRC
+  size_t size;
+  uint16_t source_port;
+
+  // Its ICRC is right between these: something has translated its addresses on the way.
+  [[nodiscard]] bool fits(const verbs::Gid& source, const verbs::Gid& destination) const;
+};
+
 // The room for one call of recvmmsg(2); the endpoints of a worker share it.
 class Incoming {
  public:
@@ -38,13 +50,19 @@ class Incoming {
 
   // Receives from a socket at `local`. Returns how many messages came, or a negative errno.
   [[nodiscard]] int receive(const base::Fd& socket);
-  // Calls `on_packet(packet, header)` for each packet of the last call, in order.
-  template <class F>
-  void each(const verbs::Gid& local, IncomingCounters& counters, F on_packet) {
+  // Calls `on_packet(packet, header)` for each packet of the last call, in order, and
+  // `explains(misfit)` for one with a wrong ICRC, which counts as such if that is false.
+  template <class F, class G>
+  void each(const verbs::Gid& local, IncomingCounters& counters, F on_packet, G explains) {
     for (int i = 0; i < received_; ++i) {
       Message message = open(static_cast<size_t>(i), local);
-      for (wire::Packet packet; next(message, counters, &packet);)
-        on_packet(packet, message.header);
+      for (wire::Packet packet; next(message, counters, &packet);) {
+        if (message.fits)
+          on_packet(packet, message.header);
+        else if (!explains(Misfit{packet, message.header, message.packet_bytes, message.packet_size,
+                                  message.source_port}))
+          ++counters.icrc_error;
+      }
     }
   }
   // Of the last call.
@@ -57,6 +75,10 @@ class Incoming {
     uint16_t source_port = 0;
     uint16_t index = 0;  // of the next packet
     NetworkHeader header;
+    // Of the packet that next() found.
+    const uint8_t* packet_bytes = nullptr;
+    size_t packet_size = 0;
+    bool fits = false;  // its ICRC is right
   };
   [[nodiscard]] Message open(size_t index, const verbs::Gid& local) const;
   // False: there is no other packet in it.

@@ -172,7 +172,8 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
       lane_, address, *incoming_, counters_.endpoint,
       [this](const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now) {
         return receive(packet, header, now);
-      });
+      },
+      [this](const Misfit& misfit) { return is_translated(misfit); });
   host_.want(address);
   return endpoint;
 }
@@ -199,6 +200,16 @@ uint64_t Network::receive(const wire::Packet& packet, const NetworkHeader& heade
     on_wrong_source(packet.dest_qpn, *it->second, header.source);
   }
   return 0;
+}
+
+// The ICRC covers the addresses, so it is that of the peer's address if a packet was translated.
+bool Network::is_translated(const Misfit& misfit) {
+  const auto it = ports_.find(misfit.packet.dest_qpn);
+  if (misfit.packet.service == wire::Service::kUd || it == ports_.end()) return false;
+  const verbs::Gid& peer = it->second->peer();
+  if (peer == misfit.header.source || !misfit.fits(peer, misfit.header.destination)) return false;
+  on_wrong_source(misfit.packet.dest_qpn, *it->second, misfit.header.source);
+  return true;
 }
 
 // Anybody may send such packets, so the operator is told at the 1st, 2nd, 4th, ...

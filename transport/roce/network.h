@@ -77,6 +77,7 @@ class Network {
  private:
   class PeerPort;
   uint64_t receive(const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now);
+  [[nodiscard]] bool is_translated(const Misfit& misfit);
   void receive_datagram(const wire::Packet& packet, const NetworkHeader& header);
   uint64_t receive_of_group(const wire::Packet& packet, const NetworkHeader& header);
   [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);

@@ -39,8 +39,8 @@ uint32_t Outgoing::add(const net::Burst& burst, uint32_t first, const NetworkHea
   return at - first;
 }
 
-bool Outgoing::add(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex,
-                   bool segments) {
+bool Outgoing::add(const wire::Packet& packet, const NetworkHeader& way, const NetworkHeader& seen,
+                   uint32_t ifindex, bool segments) {
   if (total_ == kMost) return false;
   const size_t size = wire::packet_bytes(packet);
   if (!segments || !continues(size, way)) {
@@ -49,7 +49,7 @@ bool Outgoing::add(const wire::Packet& packet, const NetworkHeader& way, uint32_
     const auto segment = static_cast<uint16_t>(segment_);
     put_option(SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
   }
-  put_packet(packet, way);
+  put_packet(packet, seen);
   ++packets_[count_ - 1];
   ++total_;
   bytes_ += size;
@@ -94,12 +94,12 @@ void Outgoing::put_option(int level, int type, const void* value, size_t size) {
   message.msg_controllen += CMSG_SPACE(size);
 }
 
-void Outgoing::put_packet(const wire::Packet& packet, const NetworkHeader& way) {
+void Outgoing::put_packet(const wire::Packet& packet, const NetworkHeader& seen) {
   uint8_t* const begin = &room_[used_];
   uint8_t* end = begin + wire::encode(packet, begin);
   const auto id = static_cast<uint16_t>(packets_[count_ - 1]);
-  wire::Icrc icrc =
-      begin_icrc(way.source, way.destination, source_port_, wire::packet_bytes(packet), id, begin);
+  wire::Icrc icrc = begin_icrc(seen.source, seen.destination, source_port_,
+                               wire::packet_bytes(packet), id, begin);
   const uint8_t* added = begin + sizeof(wire::Bth);  // what the ICRC has not seen yet
   const uint8_t* put = begin;                        // what the message does not have yet
   if (packet.payload_length <= kShort) {

@@ -42,7 +42,13 @@ class Outgoing {
                              uint32_t ifindex, bool segments);
   // Adds one packet, whose payload stays until it is sent. False: there is no room.
   [[nodiscard]] bool add(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex,
-                         bool segments);
+                         bool segments) {
+    return add(packet, way, way, ifindex, segments);
+  }
+  // The same for a packet that arrives with the addresses of `seen`, because they are translated on
+  // the way.
+  [[nodiscard]] bool add(const wire::Packet& packet, const NetworkHeader& way,
+                         const NetworkHeader& seen, uint32_t ifindex, bool segments);
   // Drops all, and frees the payloads that it keeps.
   void clear();
   // What is added from now on leaves by a socket of that port.
@@ -64,7 +70,7 @@ class Outgoing {
 
   [[nodiscard]] bool continues(size_t size, const NetworkHeader& way) const;
   void begin_message(size_t size, const NetworkHeader& way, uint32_t ifindex);
-  void put_packet(const wire::Packet& packet, const NetworkHeader& way);
+  void put_packet(const wire::Packet& packet, const NetworkHeader& seen);
   void put_bytes(const uint8_t* bytes, size_t size);
   void put_option(int level, int type, const void* value, size_t size);
 

@@ -1,13 +1,16 @@
 #include "vrdmad/cm/gsi_network.h"
 
 #include <linux/neighbour.h>
+#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "core/verbs/mtu.h"
+#include "core/wire/rdma_cm.h"
 
 namespace vrdma::vrdmad {
 
@@ -27,6 +30,52 @@ constexpr base::Duration kTime = std::chrono::milliseconds(250),
 constexpr base::Duration kFirstPause = std::chrono::milliseconds(1),
                          kLongestPause = std::chrono::milliseconds(64);
 uint64_t tokens(base::Duration time) { return static_cast<uint64_t>(time.count()); }
+
+// The MAD of a packet to queue pair 1; empty: it is none.
+std::optional<wire::Mad> mad_in(const wire::Packet& packet) {
+  if (packet.service != wire::Service::kUd || packet.operation != wire::Operation::kSendOnly ||
+      packet.dest_qpn != wire::kGsiQpn || packet.qkey != wire::kGsiQkey ||
+      !wire::pkeys_match(packet.pkey, wire::kDefaultPkey) ||
+      packet.payload_length != sizeof(wire::Mad))
+    return std::nullopt;
+  wire::Mad mad;
+  std::memcpy(&mad, packet.payload, sizeof mad);
+  return mad;
+}
+
+// The refusal of a request that was translated, and the addresses that its sender gave it.
+struct Refusal {
+  Gid source, destination;
+  wire::Mad mad{};
+};
+std::optional<Refusal> refusal_of(const wire::Mad& request) {
+  Refusal refusal;
+  const uint64_t transaction = request.header.transaction_id;
+  const auto attribute = wire::cm_attribute(request.header);
+  if (attribute == wire::CmAttribute::kReq) {
+    const auto& req = request.as<wire::CmReq>();
+    refusal.source = req.primary.local_gid;
+    refusal.destination = req.primary.remote_gid;
+    auto& rej = wire::begin<wire::CmRej>(refusal.mad, transaction);
+    rej.remote_id = req.local_id;
+    rej.set_answered(wire::Answered::kReq);
+    rej.reason = static_cast<uint16_t>(wire::RejectReason::kInvalidGid);
+    return refusal;
+  }
+  if (attribute != wire::CmAttribute::kSidrReq) return std::nullopt;
+  const auto& req = request.as<wire::CmSidrReq>();
+  wire::IpHeader header;
+  std::memcpy(&header, req.private_data, sizeof header);
+  const auto ends = wire::decode(header);
+  if (!wire::port_space(req.service_id) || !ends) return std::nullopt;
+  refusal.source = ends->source;
+  refusal.destination = ends->destination;
+  auto& rep = wire::begin<wire::CmSidrRep>(refusal.mad, transaction);
+  rep.request_id = req.request_id;
+  rep.status = static_cast<uint8_t>(wire::SidrStatus::kReject);
+  rep.service_id = req.service_id;
+  return refusal;
+}
 }  // namespace
 
 GsiNetwork::GsiNetwork(base::EventLoop& loop, Host host) : loop_(loop), host_(std::move(host)) {
@@ -77,20 +126,20 @@ void GsiNetwork::receive(const std::shared_ptr<Address>& address) {
   }
   stopwatch_.look(begun);
   if (incoming_->receive(address->socket) > 0)
-    incoming_->each(address->gid, counters_.incoming,
-                    [&](const wire::Packet& packet, const NetworkHeader& header) {
-                      take(*address, packet, header, begun);
-                    });
+    incoming_->each(
+        address->gid, counters_.incoming,
+        [&](const wire::Packet& packet, const NetworkHeader& header) {
+          take(*address, packet, header, begun);
+        },
+        [&](const transport::roce::Misfit& misfit) { return refuse(*address, misfit, begun); });
   const base::TimePoint now = base::EventLoop::now();
   time_.spend(now, tokens(stopwatch_.used(begun, now)));
 }
 
 void GsiNetwork::take(Address& address, const wire::Packet& packet, const NetworkHeader& header,
                       base::TimePoint now) {
-  if (packet.service != wire::Service::kUd || packet.operation != wire::Operation::kSendOnly ||
-      packet.dest_qpn != wire::kGsiQpn || packet.qkey != wire::kGsiQkey ||
-      !wire::pkeys_match(packet.pkey, wire::kDefaultPkey) ||
-      packet.payload_length != sizeof(wire::Mad)) {
+  const auto mad = mad_in(packet);
+  if (!mad) {
     ++counters_.no_mad;
     return;
   }
@@ -99,10 +148,29 @@ void GsiNetwork::take(Address& address, const wire::Packet& packet, const Networ
     return;
   }
   ++counters_.received;
-  wire::Mad mad;
-  std::memcpy(&mad, packet.payload, sizeof mad);
   host_.received({address.fabric, header.source, header.destination, qp1mux::RoceVersion::kV2,
-                  header.traffic_class, header.hop_limit, header.flow_label, mad, true});
+                  header.traffic_class, header.hop_limit, header.flow_label, *mad, true});
+}
+
+bool GsiNetwork::refuse(Address& address, const transport::roce::Misfit& misfit,
+                        base::TimePoint now) {
+  const auto mad = mad_in(misfit.packet);
+  if (!mad) return false;
+  const auto refusal = refusal_of(*mad);
+  if (!refusal || !misfit.fits(refusal->source, refusal->destination)) return false;
+  const Gid &came_from = misfit.header.source, &came_to = misfit.header.destination;
+  if (!address.rates.take(now, qp1mux::host_of(came_from))) {
+    ++counters_.over_rate;
+    return true;
+  }
+  ++counters_.translated;
+  if (std::has_single_bit(uint64_t{counters_.translated}))  // anybody may send such packets
+    spdlog::warn(
+        "a connection request from {} to {} came from {} to {}: addresses are translated (NAT) on "
+        "the way. RoCE packets must arrive with the addresses that are the GIDs",
+        refusal->source.text(), refusal->destination.text(), came_from.text(), came_to.text());
+  (void)send(address, refusal->mad, {came_to, came_from}, {refusal->destination, refusal->source});
+  return true;
 }
 
 void GsiNetwork::send(const qp1mux::Packet& packet) {
@@ -112,24 +180,26 @@ void GsiNetwork::send(const qp1mux::Packet& packet) {
     ++counters_.lost;
     return;
   }
-  Address& address = *found;
+  const NetworkHeader way{packet.source, packet.destination, packet.traffic_class, packet.hop_limit,
+                          packet.flow_label};
+  ++(send(*found, packet.mad, way, way) ? counters_.sent : counters_.lost);
+}
+
+bool GsiNetwork::send(Address& from, const wire::Mad& mad, const NetworkHeader& way,
+                      const NetworkHeader& seen) {
   wire::Packet datagram;
   datagram.service = wire::Service::kUd;
   datagram.operation = wire::Operation::kSendOnly;
   datagram.pkey = wire::kDefaultPkey;
   datagram.dest_qpn = datagram.source_qpn = wire::kGsiQpn;
   datagram.qkey = wire::kGsiQkey;
-  datagram.psn = address.psn;
-  datagram.payload = reinterpret_cast<const uint8_t*>(&packet.mad);
-  datagram.payload_length = sizeof packet.mad;
-  address.psn = wire::psn_add(address.psn, 1);
-  const NetworkHeader way{packet.source, packet.destination, packet.traffic_class, packet.hop_limit,
-                          packet.flow_label};
+  datagram.psn = from.psn;
+  datagram.payload = reinterpret_cast<const uint8_t*>(&mad);
+  datagram.payload_length = sizeof mad;
+  from.psn = wire::psn_add(from.psn, 1);
   outgoing_->clear();
-  const bool sent =
-      outgoing_->add(datagram, way, address.ifindex, false) &&
-      ::sendmmsg(address.socket.get(), outgoing_->messages(), outgoing_->count(), MSG_DONTWAIT) > 0;
-  ++(sent ? counters_.sent : counters_.lost);
+  return outgoing_->add(datagram, way, seen, from.ifindex, false) &&
+         ::sendmmsg(from.socket.get(), outgoing_->messages(), outgoing_->count(), MSG_DONTWAIT) > 0;
 }
 
 bool GsiNetwork::leads_to(const CmDevice& from, const Gid& remote) const {

@@ -6,6 +6,10 @@
 // dropped, and so is what exceeds the rate of its host. The multiplexer checks the rest. Addresses
 // are read in turn, and all together for at most a quarter of the thread's time.
 //
+// A request whose ICRC is right between the GIDs that it names, and not between the addresses that
+// it came with, was translated on the way (NAT). No queue pair could work over that way, so it is
+// refused, by a MAD whose ICRC will be right when its addresses have been translated back.
+//
 // Belongs to the control thread.
 #pragma once
 
@@ -28,10 +32,11 @@ namespace vrdma::vrdmad {
 struct GsiNetworkCounters {
   transport::roce::IncomingCounters incoming;
   base::Counter sent, received;
-  base::Counter lost;       // no socket, or the kernel did not take it
-  base::Counter no_mad;     // packets to queue pair 1 that are none
-  base::Counter over_rate;  // MADs beyond the rate of their host
-  base::Counter delayed;    // how often an address was not read because all took too much time
+  base::Counter lost;        // no socket, or the kernel did not take it
+  base::Counter no_mad;      // packets to queue pair 1 that are none
+  base::Counter over_rate;   // MADs beyond the rate of their host
+  base::Counter translated;  // requests that were refused because of it
+  base::Counter delayed;     // how often an address was not read because all took too much time
 };
 
 class GsiNetwork final : public CmNetwork {
@@ -98,6 +103,10 @@ class GsiNetwork final : public CmNetwork {
   void receive(const std::shared_ptr<Address>& address);
   void take(Address& address, const wire::Packet& packet, const transport::NetworkHeader& header,
             base::TimePoint now);
+  [[nodiscard]] bool refuse(Address& address, const transport::roce::Misfit& misfit,
+                            base::TimePoint now);
+  [[nodiscard]] bool send(Address& from, const wire::Mad& mad, const transport::NetworkHeader& way,
+                          const transport::NetworkHeader& seen);
 
   base::EventLoop& loop_;
   const Host host_;

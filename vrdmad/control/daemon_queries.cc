@@ -312,6 +312,7 @@ std::vector<CounterRow> Daemon::daemon_rows() {
   rows.push_back({"daemon", "qp1_icrc_errors", qp1.incoming.icrc_error});
   rows.push_back({"daemon", "qp1_malformed", qp1.incoming.malformed + qp1.no_mad});
   rows.push_back({"daemon", "qp1_over_rate", qp1.over_rate});
+  rows.push_back({"daemon", "qp1_translated", qp1.translated});
   rows.push_back({"daemon", "qp1_delayed", qp1.delayed});
   return rows;
 }

@@ -25,6 +25,9 @@ using broker::put;
 using intake::Kind;
 
 namespace {
+// A person may have 65,536 users in a range (subuid(5)), which is in two of these.
+constexpr uid_t kFirstOfPersons = 65536;
+uid_t person_of(uid_t uid) { return uid < kFirstOfPersons ? uid : uid - uid % kFirstOfPersons; }
 
 constexpr int kBacklog = 128;
 constexpr auto kLookAway = std::chrono::milliseconds(10);  // while there are kMost connections
@@ -115,9 +118,12 @@ void HookServer::stop(base::EventLoop& loop, std::function<void()> done) {
 
 Intake::AccountRef HookServer::account_of(uid_t uid) {
   std::erase_if(accounts_, [](const auto& one) { return one.second.expired(); });
-  // A person may have 65,536 of them (subuid(5)).
-  constexpr uid_t kOfUsers = 8;
-  const uid_t whose = uid == 0 ? 0 : 1 + uid % kOfUsers;
+  // Root, users, and who may be one person's many users.
+  constexpr uid_t kEach = 8;
+  const uid_t whose = uid == 0 ? 0
+                      : uid < kFirstOfPersons
+                          ? 1 + uid % kEach
+                          : 1 + kEach + person_of(uid) / kFirstOfPersons % kEach;
   auto account = accounts_[whose].lock();
   if (account == nullptr)
     accounts_[whose] = account = std::make_shared<Intake::Account>(settings_.intake);
@@ -132,10 +138,7 @@ void HookServer::welcome(Fd socket) {
   connection->uid = peer.uid;
   connection->account = account_of(peer.uid);
   connection->socket = std::move(socket);
-  const auto of_user = std::count_if(connections_.begin(), connections_.end(),
-                                     [&](const auto& one) { return one.second->uid == peer.uid; });
-  if (peer.uid != 0 && (static_cast<size_t>(of_user) >= kMostOfUser ||
-                        connection->account->crowded() || !make_room())) {
+  if (peer.uid != 0 && (has_its_share(peer.uid) || connection->account->crowded() || !make_room())) {
     refuse_crowd(*connection);
     return close_connection(connection->account, std::move(connection->socket));
   }
@@ -146,12 +149,21 @@ void HookServer::welcome(Fd socket) {
   receive(id);
 }
 
-// For one more user. A person may have more users than there is room for. A hook sends its request
-// at once, so the oldest connection without one ends.
+template <class Is>
+size_t HookServer::count(Is is) const {
+  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(),
+                                           [&](const auto& one) { return is(one.second->uid); }));
+}
+
+bool HookServer::has_its_share(uid_t uid) const {
+  if (count([&](uid_t its) { return its == uid; }) >= kMostOfUser) return true;
+  return count([](uid_t its) { return its != 0; }) >= kMostOfUsers / 2 &&
+         count([&](uid_t its) { return person_of(its) == person_of(uid); }) >= kMostOfPerson;
+}
+
+// For one more user. A hook sends its request at once, so the oldest connection without one ends.
 bool HookServer::make_room() {
-  const auto of_users = std::count_if(connections_.begin(), connections_.end(),
-                                      [](const auto& one) { return one.second->uid != 0; });
-  if (static_cast<size_t>(of_users) < kMostOfUsers) return true;
+  if (count([](uid_t its) { return its != 0; }) < kMostOfUsers) return true;
   const auto oldest = std::find_if(connections_.begin(), connections_.end(), [](const auto& one) {
     return one.second->uid != 0 && one.second->silent;
   });

@@ -36,6 +36,9 @@ class HookServer {
   static constexpr size_t kMost = 512;         // connections
   static constexpr size_t kMostOfUser = 32;    // of them, of a user that is not root
   static constexpr size_t kMostOfUsers = 384;  // of all that are not root
+  // From half of that on, of a user, and of all from 65,536 on whose numbers have one quotient by
+  // it, because they may be one person's (subuid(5)).
+  static constexpr size_t kMostOfPerson = 64;
   static constexpr std::chrono::seconds kPatience{30};
   static constexpr std::chrono::seconds kPatienceOfUsers{2};  // with the first message
 
@@ -62,6 +65,9 @@ class HookServer {
 
   HookServer(HookBackend& backend, Settings settings, std::unique_ptr<base::EventLoop> loop);
   void welcome(base::Fd socket);
+  template <class Is>
+  [[nodiscard]] size_t count(Is is) const;  // connections of users for whom is(uid)
+  [[nodiscard]] bool has_its_share(uid_t uid) const;
   [[nodiscard]] bool make_room();
   static void refuse_crowd(const Connection& connection);
   void receive(uint64_t id);

@@ -110,11 +110,16 @@ TEST(DoctorPeer, OnTheNetwork) {
   const auto found = [&](Way way) {
     return judge_peer(*parse_peer("10.0.0.2"), {all.data()}, all, way);
   };
-  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0}).state, State::kOk);
-  EXPECT_THAT(found({ENETUNREACH, "", 0}).text, HasSubstr("there is no way to 10.0.0.2"));
-  EXPECT_THAT(found({0, "::ffff:10.9.0.1", 0}).text, HasSubstr("leave from 10.9.0.1, which is no"));
-  EXPECT_THAT(found({0, "::ffff:10.0.0.1", EHOSTUNREACH}).text, HasSubstr("no host answers"));
-  const Finding closed = found({0, "::ffff:10.0.0.1", ECONNREFUSED});
+  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, Answer::kGiven}).state, State::kOk);
+  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, Answer::kNotAsked}).state, State::kUnknown);
+  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, Answer::kNone}).state, State::kProblem);
+  EXPECT_THAT(found({0, "::ffff:10.0.0.1", 0, Answer::kTranslated}).text,
+              HasSubstr("arrive with other addresses"));
+  EXPECT_THAT(found({ENETUNREACH, "", 0, {}}).text, HasSubstr("there is no way to 10.0.0.2"));
+  EXPECT_THAT(found({0, "::ffff:10.9.0.1", 0, {}}).text,
+              HasSubstr("leave from 10.9.0.1, which is no"));
+  EXPECT_THAT(found({0, "::ffff:10.0.0.1", EHOSTUNREACH, {}}).text, HasSubstr("no host answers"));
+  const Finding closed = found({0, "::ffff:10.0.0.1", ECONNREFUSED, {}});
   EXPECT_EQ(closed.state, State::kUnknown);
   EXPECT_THAT(closed.text, HasSubstr("UDP port 4791 is closed there"));
   EXPECT_EQ(judge_peer(*parse_peer("10.0.0.2"), {all.data()}, all, {}).state, State::kUnknown);

@@ -225,6 +225,32 @@ TEST_F(Networked, HearOnlyTheirPeer) {
   EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
 }
 
+// Between a's address and b the packet's source was replaced: its ICRC is that of a's address.
+TEST_F(Networked, KnowAPacketWhoseSourceWasTranslated) {
+  const verbs::Gid translator = gid_of("::ffff:127.0.0.3");
+  open_both();
+  const base::Fd socket = socket_at(translator);
+  wire::Packet packet;
+  packet.operation = wire::Operation::kWriteOnly;
+  packet.va = kBase;
+  packet.rkey = b_key;
+  packet.psn = qp_b->attributes.rq_psn;
+  packet.dest_qpn = qp_b->qpn;
+  const auto out = std::make_unique<Outgoing>();
+  for (const verbs::Gid& seen : {kA, gid_of("::ffff:127.0.0.9")}) {
+    out->clear();
+    ASSERT_TRUE(out->add(packet, {translator, kB}, {seen, kB}, 0, false));
+    ASSERT_EQ(::sendmmsg(socket.get(), out->messages(), out->count(), 0), 1);
+  }
+  EXPECT_TRUE(wait_for([&] {
+    return b_counters.wrong_source == 1 && b_counters.endpoint.incoming.icrc_error == 1;
+  }));
+  ASSERT_THAT(warnings, SizeIs(1));
+  EXPECT_THAT(warnings[0], testing::HasSubstr("has the peer ::ffff:127.0.0.1, and packets for it "
+                                              "come from ::ffff:127.0.0.3"));
+  EXPECT_EQ(b_counters.endpoint.received_packets, 0u);
+}
+
 // In state SQD a program may name other addresses.
 TEST_F(Networked, FollowTheirAddressVector) {
   const verbs::Gid other = gid_of("::ffff:127.0.0.3");

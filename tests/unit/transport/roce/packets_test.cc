@@ -123,10 +123,13 @@ struct Sockets : OwnNetns {
   std::vector<Got> receive(const base::Fd& socket, const verbs::Gid& at) {
     std::vector<Got> all;
     while (incoming.receive(socket) > 0)
-      incoming.each(at, counters, [&](const wire::Packet& packet, const NetworkHeader& header) {
-        all.push_back(
-            {packet, header, Bytes(packet.payload, packet.payload + packet.payload_length)});
-      });
+      incoming.each(
+          at, counters,
+          [&](const wire::Packet& packet, const NetworkHeader& header) {
+            all.push_back(
+                {packet, header, Bytes(packet.payload, packet.payload + packet.payload_length)});
+          },
+          [](const Misfit&) { return false; });
     return all;
   }
   void send(const base::Fd& socket, const net::Burst& burst, const NetworkHeader& way,

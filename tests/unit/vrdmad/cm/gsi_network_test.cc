@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/verbs/socket_address.h"
+#include "core/wire/rdma_cm.h"
 #include "tests/unit/vrdmad/enter_own_netns.h"
 #include "vrdmad/broker/roce_sockets.h"
 
@@ -32,8 +33,9 @@ struct Sender {
   transport::roce::Outgoing outgoing;
 
   explicit Sender(const Gid& its) : gid(its), sockets(make_roce_sockets(its, 1).value()) {}
-  void send() {
-    const wire::Mad mad{};
+  void send() { send({}, gid, kHere); }
+  // Which has the ICRC of a packet from `source` to `destination`.
+  void send(const wire::Mad& mad, const Gid& source, const Gid& destination) {
     wire::Packet packet;
     packet.service = wire::Service::kUd;
     packet.operation = wire::Operation::kSendOnly;
@@ -43,7 +45,7 @@ struct Sender {
     packet.payload = reinterpret_cast<const uint8_t*>(&mad);
     packet.payload_length = sizeof mad;
     outgoing.clear();
-    ASSERT_TRUE(outgoing.add(packet, {gid, kHere, 0, 64, 0}, 1, false));
+    ASSERT_TRUE(outgoing.add(packet, {gid, kHere, 0, 64, 0}, {source, destination}, 1, false));
     ASSERT_EQ(::sendmmsg(sockets.gsi.get(), outgoing.messages(), outgoing.count(), 0), 1);
   }
 };
@@ -120,6 +122,60 @@ TEST(GsiNetworkTest, WhatArrivesDoesNotTakeAllTime) {
     EXPECT_GE(receiver.received[kOther], 40u);
     EXPECT_GE(base::EventLoop::now() - begun, milliseconds(4 * (40 - 5 - 8)));
     EXPECT_GT(receiver.network.counters().delayed, 0u);
+  });
+}
+
+// The asker knows itself as kAsker and its peer as kNamed; in between, both are translated.
+TEST(GsiNetworkTest, ARequestThatWasTranslatedIsRefused) {
+  const Gid kAsker = at(8), kNamed = at(9);
+  wire::Mad req{};
+  auto& its = wire::begin<wire::CmReq>(req, 77);
+  its.local_id = 5;
+  its.primary.local_gid = kAsker;
+  its.primary.remote_gid = kNamed;
+  wire::Mad sidr{};
+  auto& asks = wire::begin<wire::CmSidrReq>(sidr, 78);
+  asks.request_id = 6;
+  asks.service_id = wire::service_id(wire::PortSpace::kUdp, 9);
+  const wire::IpHeader ends = wire::encode({kAsker, kNamed, 1});
+  std::memcpy(asks.private_data, &ends, sizeof ends);
+  wire::Mad other{};
+  (void)wire::begin<wire::CmRtu>(other, 79);
+
+  in_own_netns([&] {
+    Receiver receiver;
+    Sender translator(kOther);
+    translator.send(other, kAsker, kNamed);
+    translator.send(req, kAsker, at(10));  // not between those that it names
+    translator.send(req, kAsker, kNamed);
+    translator.send(sidr, kAsker, kNamed);
+    translator.send();
+    for (int i = 0; i < 1000 && receiver.received[kOther] == 0; ++i) receiver.run(milliseconds(1));
+    const GsiNetworkCounters& counters = receiver.network.counters();
+    EXPECT_EQ(receiver.received[kOther], 1u);
+    EXPECT_EQ(counters.translated, 2u);
+    EXPECT_EQ(counters.incoming.icrc_error, 2u);
+
+    transport::roce::Incoming answers;
+    transport::roce::IncomingCounters answered;
+    ASSERT_EQ(answers.receive(translator.sockets.gsi), 2);
+    std::vector<wire::Mad> mads;
+    answers.each(
+        kOther, answered, [](const wire::Packet&, const transport::NetworkHeader&) { FAIL(); },
+        [&](const transport::roce::Misfit& misfit) {
+          EXPECT_EQ(misfit.header.source, kHere);
+          EXPECT_TRUE(misfit.fits(kNamed, kAsker));  // as it will come to the asker
+          std::memcpy(&mads.emplace_back(), misfit.packet.payload, sizeof(wire::Mad));
+          return true;
+        });
+    ASSERT_EQ(mads.size(), 2u);
+    EXPECT_EQ(wire::cm_attribute(mads[0].header), wire::CmAttribute::kRej);
+    EXPECT_EQ(mads[0].header.transaction_id, 77u);
+    const auto& rej = mads[0].as<wire::CmRej>();
+    EXPECT_EQ(rej.remote_id, 5u);
+    EXPECT_EQ(rej.reason, static_cast<uint16_t>(wire::RejectReason::kInvalidGid));
+    EXPECT_EQ(wire::cm_attribute(mads[1].header), wire::CmAttribute::kSidrRep);
+    EXPECT_EQ(mads[1].as<wire::CmSidrRep>().request_id, 6u);
   });
 }
 

@@ -1,0 +1,121 @@
+#include "cli/doctor/question.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "core/verbs/socket_address.h"
+#include "core/wire/cm.h"
+
+namespace vrdma::cli::doctor {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint16_t kDiscardPort = 9;
+constexpr auto kPatience = std::chrono::seconds(6);
+constexpr int kPatienceMs = 6000;
+
+// An id of a connection manager that this program is not linked with, and its events.
+class Asker {
+ public:
+  explicit Asker(void* library) : library_(library) {
+    channel_ = call<decltype(rdma_create_event_channel)>("rdma_create_event_channel");
+    if (channel_ == nullptr) return;
+    ::fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
+    if (call<decltype(rdma_create_id)>("rdma_create_id", channel_, &id_, nullptr, RDMA_PS_TCP) != 0)
+      id_ = nullptr;
+  }
+  Asker(const Asker&) = delete;
+  Asker& operator=(const Asker&) = delete;
+  ~Asker() {
+    if (id_ != nullptr) (void)call<decltype(rdma_destroy_id)>("rdma_destroy_id", id_);
+    if (channel_ != nullptr)
+      call<decltype(rdma_destroy_event_channel)>("rdma_destroy_event_channel", channel_);
+  }
+
+  [[nodiscard]] bool resolve_address(const verbs::Gid& peer) {
+    verbs::SocketAddress to(peer, kDiscardPort, 0);
+    return id_ != nullptr && call<decltype(rdma_resolve_addr)>("rdma_resolve_addr", id_, nullptr,
+                                                               to.get(), kPatienceMs) == 0;
+  }
+  [[nodiscard]] bool resolve_route() {
+    return call<decltype(rdma_resolve_route)>("rdma_resolve_route", id_, kPatienceMs) == 0;
+  }
+  [[nodiscard]] bool connect() {
+    rdma_conn_param request{};
+    request.qp_num = 1;  // of no queue pair: none will be connected
+    return call<decltype(rdma_connect)>("rdma_connect", id_, &request) == 0;
+  }
+
+  struct Event {
+    rdma_cm_event_type kind{};
+    int status = 0;
+  };
+  // Empty: none comes until then.
+  [[nodiscard]] std::optional<Event> next(Clock::time_point until) {
+    rdma_cm_event* event = nullptr;
+    while (call<decltype(rdma_get_cm_event)>("rdma_get_cm_event", channel_, &event) != 0) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+      pollfd ready{channel_->fd, POLLIN, 0};
+      if (::poll(&ready, 1, static_cast<int>(std::max<int64_t>(left, 0))) <= 0) return std::nullopt;
+    }
+    const Event copied{event->event, event->status};
+    (void)call<decltype(rdma_ack_cm_event)>("rdma_ack_cm_event", event);
+    return copied;
+  }
+
+ private:
+  template <class Function, class... Arguments>
+  auto call(const char* name, Arguments... arguments) const {
+    return reinterpret_cast<Function*>(::dlsym(library_, name))(arguments...);
+  }
+
+  void* library_;
+  rdma_event_channel* channel_ = nullptr;
+  rdma_cm_id* id_ = nullptr;
+};
+
+}  // namespace
+
+void* load_connection_manager(const std::string& libibverbs) {
+  const std::string directory = libibverbs.substr(0, libibverbs.rfind('/') + 1);
+  return ::dlopen((directory + "librdmacm.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+Answer ask(void* connection_manager, const verbs::Gid& peer) {
+  const auto until = Clock::now() + kPatience;
+  Asker asker(connection_manager);
+  if (!asker.resolve_address(peer)) return Answer::kNotAsked;
+  bool asked = false;
+  while (const auto event = asker.next(until)) {
+    switch (event->kind) {
+      case RDMA_CM_EVENT_ADDR_RESOLVED:
+        if (!asker.resolve_route()) return Answer::kNotAsked;
+        break;
+      case RDMA_CM_EVENT_ROUTE_RESOLVED:
+        if (!asker.connect()) return Answer::kNotAsked;
+        asked = true;
+        break;
+      case RDMA_CM_EVENT_REJECTED: {
+        const bool other_addresses =
+            event->status == static_cast<int>(wire::RejectReason::kInvalidGid);
+        return other_addresses ? Answer::kTranslated : Answer::kGiven;
+      }
+      case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      case RDMA_CM_EVENT_ESTABLISHED:
+        return Answer::kGiven;
+      default:
+        return asked ? Answer::kNone : Answer::kNotAsked;
+    }
+  }
+  return asked ? Answer::kNone : Answer::kNotAsked;
+}
+
+}  // namespace vrdma::cli::doctor
