@@ -124,6 +124,13 @@ struct RawAddress {
   int size;
 };
 
+// Of an attribute of 4 bytes or 16.
+void put_address(const nlattr* attribute, Address* to) {
+  const int size = ::nla_len(attribute);
+  if (size == 4) std::memcpy(to->data() + 12, ::nla_data(attribute), 4);
+  if (size == 16) std::memcpy(to->data(), ::nla_data(attribute), 16);
+}
+
 // `hop` is what it is without a gateway.
 void parse_route(nlmsghdr* message, NextHop* hop) {
   if (message->nlmsg_type != RTM_NEWROUTE || !holds<rtmsg>(message)) return;
@@ -132,10 +139,12 @@ void parse_route(nlmsghdr* message, NextHop* hop) {
   if (::nlmsg_parse(message, sizeof *info, attributes, RTA_MAX, nullptr) < 0) return;
   if (info->rtm_type == RTN_LOCAL || attributes[RTA_OIF] == nullptr) return;
   hop->ifindex = ::nla_get_u32(attributes[RTA_OIF]);
+  if (const nlattr* source = attributes[RTA_PREFSRC]) {
+    if (::nla_len(source) == 4) hop->source[10] = hop->source[11] = 0xff;
+    put_address(source, &hop->source);
+  }
   if (const nlattr* gateway = attributes[RTA_GATEWAY]) {
-    const int size = ::nla_len(gateway);
-    if (size == 4) std::memcpy(hop->address.data() + 12, ::nla_data(gateway), 4);
-    if (size == 16) std::memcpy(hop->address.data(), ::nla_data(gateway), 16);
+    put_address(gateway, &hop->address);
   } else if (const nlattr* via = attributes[RTA_VIA]; via != nullptr && ::nla_len(via) == 18) {
     // A gateway of IPv6 for IPv4 (rtvia).
     std::memcpy(hop->address.data(), static_cast<const uint8_t*>(::nla_data(via)) + 2, 16);
@@ -252,17 +261,28 @@ base::Result<RouteQueries> RouteQueries::by(base::Fd socket) {
 
 base::Result<NextHop> RouteQueries::next_hop(const Address& from, const Address& to,
                                              uint32_t ifindex) {
-  const RawAddress source(from), destination(to);
+  return next_hop(&from, to, ifindex);
+}
+
+base::Result<NextHop> RouteQueries::next_hop(const Address& to) { return next_hop(nullptr, to, 0); }
+
+base::Result<NextHop> RouteQueries::next_hop(const Address* from, const Address& to,
+                                             uint32_t ifindex) {
+  const RawAddress destination(to);
   const auto bits = static_cast<uint8_t>(8 * destination.size);
   rtmsg header{};
   header.rtm_family = destination.family;
-  header.rtm_dst_len = header.rtm_src_len = bits;
+  header.rtm_dst_len = bits;
+  if (from != nullptr) header.rtm_src_len = bits;
   const NlMsg get = make_request(RTM_GETROUTE, 0, header);
   const bool link_local = destination.family == AF_INET6 && to[0] == 0xfe && (to[1] & 0xc0) == 0x80;
-  if (!get || ::nla_put(get.get(), RTA_DST, destination.size, destination.bytes) < 0 ||
-      ::nla_put(get.get(), RTA_SRC, source.size, source.bytes) < 0 ||
-      (link_local && ::nla_put_u32(get.get(), RTA_OIF, ifindex) < 0))
-    return base::fail(ENOMEM, "no memory for a netlink message");
+  bool made = get && ::nla_put(get.get(), RTA_DST, destination.size, destination.bytes) == 0;
+  if (made && from != nullptr) {
+    const RawAddress source(*from);
+    made = ::nla_put(get.get(), RTA_SRC, source.size, source.bytes) == 0;
+  }
+  if (made && link_local && ifindex != 0) made = ::nla_put_u32(get.get(), RTA_OIF, ifindex) == 0;
+  if (!made) return base::fail(ENOMEM, "no memory for a netlink message");
   NextHop hop{0, to};
   auto asked = ask(get.get(), [&hop](nlmsghdr* m) { parse_route(m, &hop); });
   if (!asked) return base::pass(std::move(asked).error());

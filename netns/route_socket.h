@@ -59,6 +59,7 @@ struct NextHop {
   // Of the route, where its metrics say so; 0: nothing.
   uint32_t mtu = 0;  // bytes of an IP packet
   uint8_t hop_limit = 0;
+  Address source{};  // that the kernel chooses where the asker names none; zeros: it names none
 };
 
 // Synchronous requests. They do not block for long, because the kernel answers at once.
@@ -81,6 +82,8 @@ class RouteQueries {
   // netdev of a link-local address. ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL as of sendto(2).
   [[nodiscard]] base::Result<NextHop> next_hop(const Address& from, const Address& to,
                                                uint32_t ifindex);
+  // The same for a packet whose source is the kernel's choice.
+  [[nodiscard]] base::Result<NextHop> next_hop(const Address& to);
   // Its state among the neighbours of the socket's namespace: NUD_* (rtnetlink(7)), or 0: it is not
   // among them.
   [[nodiscard]] uint16_t neighbour(const NextHop& hop);
@@ -95,6 +98,7 @@ class RouteQueries {
   // Errors are the kernel's errno.
   base::Result<Dump> ask(nl_msg* request, const Handler& handle, size_t most = SIZE_MAX);
   base::Result<Dump> ask_once(nl_msg* request, const Handler& handle, size_t most);
+  base::Result<NextHop> next_hop(const Address* from, const Address& to, uint32_t ifindex);
   base::Result<void> read_addresses(int nsid, Link* link);
   base::Result<void> open_anew();
 

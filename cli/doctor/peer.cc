@@ -57,23 +57,23 @@ Finding stays_here(const std::string& to, const v1::Vdev& from, const v1::Vdev* 
                      lets);
 }
 
-Finding judge_answer(const std::string& to, const std::string& leave, Answer given) {
+Finding judge_answer(const std::string& to, const std::string& leave, PeerAnswer given) {
   switch (given) {
-    case Answer::kGiven:
+    case PeerAnswer::kGiven:
       return {kCheck, State::kOk, leave + ", and " + to + " answers on UDP port 4791", ""};
-    case Answer::kTranslated:
+    case PeerAnswer::kTranslated:
       return problem(leave +
                          ", and arrive with other addresses: they are translated (NAT) on "
                          "the way to " +
                          to,
                      "name the address that the peer itself has (a pod's, not its service's), and "
                      "give it a way without masquerading, see docs/network.md");
-    case Answer::kNone:
+    case PeerAnswer::kNone:
       return problem(leave + ", and " + to + " does not answer on UDP port 4791",
                      "permit UDP port 4791 both ways on both hosts and between them, without "
                      "address translation (nft(8)); see whether packets arrive there "
                      "(tcpdump(8), the log of its vrdmad)");
-    case Answer::kNotAsked:
+    case PeerAnswer::kNotAsked:
       break;
   }
   return {kCheck, State::kUnknown, leave + "; whether " + to + " answers could not be tried",

@@ -22,7 +22,7 @@ struct Way {
   int error = 0;       // an errno of connect(2): there is no route
   std::string source;  // the address that packets leave from, as the text of a GID
   int answer = 0;      // the errno that a datagram to UDP port 4791 came to; 0: nothing refused it
-  Answer given = Answer::kNotAsked;  // then: what the peer says there
+  PeerAnswer given = PeerAnswer::kNotAsked;  // then: what the peer says there
 };
 // Tries it from this process's network namespace. Waits as long as the kernel looks for a
 // neighbour, some 3 seconds.

@@ -241,7 +241,7 @@ void understand(const std::string& text, Probe* probe) {
       Way way;
       int given = 0;
       words >> way.error >> way.answer >> given >> way.source;
-      way.given = static_cast<Answer>(given);
+      way.given = static_cast<PeerAnswer>(given);
       probe->way = std::move(way);
     }
   }

@@ -19,17 +19,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint16_t kDiscardPort = 9;
-constexpr auto kPatience = std::chrono::seconds(6);
-constexpr int kPatienceMs = 6000;
+constexpr int kWaitMs = 6000;
 
 // An id of a connection manager that this program is not linked with, and its events.
 class Asker {
+  template <class Function, class... Arguments>
+  auto call(const char* name, Arguments... arguments) const {
+    return reinterpret_cast<Function*>(::dlsym(library_, name))(arguments...);
+  }
+
  public:
   explicit Asker(void* library) : library_(library) {
     channel_ = call<decltype(rdma_create_event_channel)>("rdma_create_event_channel");
     if (channel_ == nullptr) return;
     ::fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
-    if (call<decltype(rdma_create_id)>("rdma_create_id", channel_, &id_, nullptr, RDMA_PS_TCP) != 0)
+    if (call<decltype(rdma_create_id)>("rdma_create_id", channel_, &id_, nullptr, RDMA_PS_UDP) != 0)
       id_ = nullptr;
   }
   Asker(const Asker&) = delete;
@@ -41,16 +45,16 @@ class Asker {
   }
 
   [[nodiscard]] bool resolve_address(const verbs::Gid& peer) {
-    verbs::SocketAddress to(peer, kDiscardPort, 0);
-    return id_ != nullptr && call<decltype(rdma_resolve_addr)>("rdma_resolve_addr", id_, nullptr,
-                                                               to.get(), kPatienceMs) == 0;
+    const verbs::SocketAddress to(peer, kDiscardPort, 0);
+    return id_ != nullptr &&
+           call<decltype(rdma_resolve_addr)>("rdma_resolve_addr", id_, nullptr,
+                                             const_cast<sockaddr*>(to.get()), kWaitMs) == 0;
   }
   [[nodiscard]] bool resolve_route() {
-    return call<decltype(rdma_resolve_route)>("rdma_resolve_route", id_, kPatienceMs) == 0;
+    return call<decltype(rdma_resolve_route)>("rdma_resolve_route", id_, kWaitMs) == 0;
   }
   [[nodiscard]] bool connect() {
     rdma_conn_param request{};
-    request.qp_num = 1;  // of no queue pair: none will be connected
     return call<decltype(rdma_connect)>("rdma_connect", id_, &request) == 0;
   }
 
@@ -72,11 +76,6 @@ class Asker {
   }
 
  private:
-  template <class Function, class... Arguments>
-  auto call(const char* name, Arguments... arguments) const {
-    return reinterpret_cast<Function*>(::dlsym(library_, name))(arguments...);
-  }
-
   void* library_;
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* id_ = nullptr;
@@ -89,33 +88,32 @@ void* load_connection_manager(const std::string& libibverbs) {
   return ::dlopen((directory + "librdmacm.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-Answer ask(void* connection_manager, const verbs::Gid& peer) {
-  const auto until = Clock::now() + kPatience;
+PeerAnswer ask(void* connection_manager, const verbs::Gid& peer) {
+  const auto until = Clock::now() + std::chrono::milliseconds(kWaitMs);
   Asker asker(connection_manager);
-  if (!asker.resolve_address(peer)) return Answer::kNotAsked;
+  if (!asker.resolve_address(peer)) return PeerAnswer::kNotAsked;
   bool asked = false;
   while (const auto event = asker.next(until)) {
     switch (event->kind) {
       case RDMA_CM_EVENT_ADDR_RESOLVED:
-        if (!asker.resolve_route()) return Answer::kNotAsked;
+        if (!asker.resolve_route()) return PeerAnswer::kNotAsked;
         break;
       case RDMA_CM_EVENT_ROUTE_RESOLVED:
-        if (!asker.connect()) return Answer::kNotAsked;
+        if (!asker.connect()) return PeerAnswer::kNotAsked;
         asked = true;
         break;
-      case RDMA_CM_EVENT_REJECTED: {
-        const bool other_addresses =
-            event->status == static_cast<int>(wire::RejectReason::kInvalidGid);
-        return other_addresses ? Answer::kTranslated : Answer::kGiven;
-      }
-      case RDMA_CM_EVENT_CONNECT_RESPONSE:
       case RDMA_CM_EVENT_ESTABLISHED:
-        return Answer::kGiven;
+        return PeerAnswer::kGiven;
+      case RDMA_CM_EVENT_UNREACHABLE:  // its status is a SIDR_REP's, or a negative errno
+        return event->status < 0 ? PeerAnswer::kNone
+               : event->status == static_cast<int>(wire::SidrStatus::kReject)
+                   ? PeerAnswer::kTranslated
+                   : PeerAnswer::kGiven;
       default:
-        return asked ? Answer::kNone : Answer::kNotAsked;
+        return asked ? PeerAnswer::kNone : PeerAnswer::kNotAsked;
     }
   }
-  return asked ? Answer::kNone : Answer::kNotAsked;
+  return asked ? PeerAnswer::kNone : PeerAnswer::kNotAsked;
 }
 
 }  // namespace vrdma::cli::doctor

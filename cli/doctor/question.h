@@ -7,9 +7,9 @@
 
 namespace vrdma::cli::doctor {
 
-enum class Answer {
+enum class PeerAnswer {
   kNotAsked,    // no vdevice could ask
-  kGiven,       // the peer refused or accepted the connection
+  kGiven,       // the peer refused or accepted it
   kTranslated,  // the peer says that the request came with other addresses than it names
   kNone
 };
@@ -18,8 +18,8 @@ enum class Answer {
 // cannot be loaded.
 [[nodiscard]] void* load_connection_manager(const std::string& libibverbs);
 
-// Requests a connection to port 9 (discard) of the peer: the CM of every host with RoCE answers. As
-// nobody should listen there, it refuses. Waits 6 seconds at most.
-[[nodiscard]] Answer ask(void* connection_manager, const verbs::Gid& peer);
+// Asks for the queue pair of UDP port 9 (discard) of the peer (RDMA_PS_UDP, SIDR_REQ). The CM of
+// every host with RoCE answers, as a rule that nobody listens there. Waits 6 seconds at most.
+[[nodiscard]] PeerAnswer ask(void* connection_manager, const verbs::Gid& peer);
 
 }  // namespace vrdma::cli::doctor

@@ -38,6 +38,6 @@ tcp_server b root ibv_rc_pingpong -g "$(gid_index b vb 10.0.0.2)" -p $PORT -n 10
 spawn client a root ibv_rc_pingpong -g "$(gid_index a va 10.0.0.1)" -p $PORT -n 10 10.0.0.2
 reap client 30
 grep -q "transport retry counter exceeded" "$T/client.log" || fail "the client says: $(<"$T/client.log")"
-[[ $(stat_of vb rx_wrong_source) -gt 0 ]] || fail "nothing is counted: $(ctl stats vb)"
+[[ $(stat_of vb network_events_rx_wrong_source) -gt 0 ]] || fail "nothing is counted: $(ctl stats vb)"
 logged "has the peer ::ffff:10.0.0.1, and packets for it come from ::ffff:10.0.0.77: is there address translation" ||
   fail "the log does not say so"

@@ -39,17 +39,17 @@ uint32_t Outgoing::add(const net::Burst& burst, uint32_t first, const NetworkHea
   return at - first;
 }
 
-bool Outgoing::add(const wire::Packet& packet, const NetworkHeader& way, const NetworkHeader& seen,
-                   uint32_t ifindex, bool segments) {
+bool Outgoing::add(const wire::Packet& packet, const Course& course, uint32_t ifindex,
+                   bool segments) {
   if (total_ == kMost) return false;
   const size_t size = wire::packet_bytes(packet);
-  if (!segments || !continues(size, way)) {
-    begin_message(size, way, ifindex);
+  if (!segments || !continues(size, course.way)) {
+    begin_message(size, course.way, course.port, ifindex);
   } else if (packets_[count_ - 1] == 1) {
     const auto segment = static_cast<uint16_t>(segment_);
     put_option(SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
   }
-  put_packet(packet, seen);
+  put_packet(packet, course.seen);
   ++packets_[count_ - 1];
   ++total_;
   bytes_ += size;
@@ -62,11 +62,12 @@ bool Outgoing::continues(size_t size, const NetworkHeader& way) const {
          bytes_ + size <= kMostBytes && is_one_way(way, way_);
 }
 
-void Outgoing::begin_message(size_t size, const NetworkHeader& way, uint32_t ifindex) {
+void Outgoing::begin_message(size_t size, const NetworkHeader& way, uint16_t port,
+                             uint32_t ifindex) {
   way_ = way;
   segment_ = size;
   bytes_ = 0;
-  verbs::SocketAddress& to = to_.emplace_back(way.destination, wire::kRocePort, ifindex);
+  verbs::SocketAddress& to = to_.emplace_back(way.destination, port, ifindex);
   msghdr& message = messages_[count_].msg_hdr;
   message = {};
   message.msg_name = &to.ipv6;

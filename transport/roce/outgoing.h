@@ -43,12 +43,17 @@ class Outgoing {
   // Adds one packet, whose payload stays until it is sent. False: there is no room.
   [[nodiscard]] bool add(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex,
                          bool segments) {
-    return add(packet, way, way, ifindex, segments);
+    return add(packet, {way, wire::kRocePort, way}, ifindex, segments);
   }
-  // The same for a packet that arrives with the addresses of `seen`, because they are translated on
-  // the way.
-  [[nodiscard]] bool add(const wire::Packet& packet, const NetworkHeader& way,
-                         const NetworkHeader& seen, uint32_t ifindex, bool segments);
+  // Where a packet is sent to, and the addresses that its ICRC covers. They differ if something
+  // translates addresses and the port on the way.
+  struct Course {
+    const NetworkHeader& way;
+    uint16_t port;  // of the destination
+    const NetworkHeader& seen;
+  };
+  [[nodiscard]] bool add(const wire::Packet& packet, const Course& course, uint32_t ifindex,
+                         bool segments);
   // Drops all, and frees the payloads that it keeps.
   void clear();
   // What is added from now on leaves by a socket of that port.
@@ -69,7 +74,7 @@ class Outgoing {
   };
 
   [[nodiscard]] bool continues(size_t size, const NetworkHeader& way) const;
-  void begin_message(size_t size, const NetworkHeader& way, uint32_t ifindex);
+  void begin_message(size_t size, const NetworkHeader& way, uint16_t port, uint32_t ifindex);
   void put_packet(const wire::Packet& packet, const NetworkHeader& seen);
   void put_bytes(const uint8_t* bytes, size_t size);
   void put_option(int level, int type, const void* value, size_t size);

@@ -210,6 +210,7 @@ std::vector<std::shared_ptr<Caller>> Cm::callers_of(uint64_t netns) const {
 void Cm::forget(CmSession* over) {
   loop_.post([this, over, netns = over->netns(), alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
+    if (!over->end_some()) return forget(over);
     sessions_.remove_if([over](const auto& s) { return s.get() == over; });
     if (network_ != nullptr) network_->left(netns);
   });
@@ -390,6 +391,16 @@ Result<qp1mux::Routes::Found> Cm::find(uint64_t netns, const Gid& local, const G
     return fail(EADDRNOTAVAIL, "no vdevice has " + local.text());
   if (!speaks) return fail(ENETUNREACH, "no vdevice has an address of that family");
   if (best == nullptr) return fail(EHOSTUNREACH, "no reachable vdevice has " + remote.text());
+  // Of several vdevices the one by which the kernel would send.
+  if (!near && local.is_unspecified()) {
+    const auto source = network_->source_to(*best, from, remote);
+    for (CmDevice* device : in(netns)) {
+      if (!source || !device->endpoint().owns(*source) || !network_->leads_to(*device, remote))
+        continue;
+      best = device;
+      from = *source;
+    }
+  }
   qp1mux::Route route;
   route.endpoint = &best->endpoint();
   route.local = from;

@@ -38,6 +38,11 @@ class CmNetwork : public qp1mux::Wire {
  public:
   // Whether `remote` may be beyond it, seen from the vdevice.
   [[nodiscard]] virtual bool leads_to(const CmDevice& from, const verbs::Gid& remote) const = 0;
+  // The address that the kernel of its namespace sends packets to `remote` from; empty: it is not
+  // known, or there is none. `own`: an address of the vdevice.
+  [[nodiscard]] virtual std::optional<verbs::Gid> source_to(const CmDevice& of,
+                                                            const verbs::Gid& own,
+                                                            const verbs::Gid& remote) = 0;
   // As qp1mux::Routes::look_up(); `route` begins at `from`.
   virtual std::shared_ptr<void> look_up(const CmDevice& from, const qp1mux::Route& route,
                                         const verbs::Gid& remote,

@@ -169,7 +169,9 @@ bool GsiNetwork::refuse(Address& address, const transport::roce::Misfit& misfit,
         "a connection request from {} to {} came from {} to {}: addresses are translated (NAT) on "
         "the way. RoCE packets must arrive with the addresses that are the GIDs",
         refusal->source.text(), refusal->destination.text(), came_from.text(), came_to.text());
-  (void)send(address, refusal->mad, {came_to, came_from}, {refusal->destination, refusal->source});
+  // To the port that it came from, or it is not translated back.
+  const NetworkHeader way{came_to, came_from}, seen{refusal->destination, refusal->source};
+  (void)send(address, refusal->mad, {way, misfit.source_port, seen});
   return true;
 }
 
@@ -182,11 +184,11 @@ void GsiNetwork::send(const qp1mux::Packet& packet) {
   }
   const NetworkHeader way{packet.source, packet.destination, packet.traffic_class, packet.hop_limit,
                           packet.flow_label};
-  ++(send(*found, packet.mad, way, way) ? counters_.sent : counters_.lost);
+  ++(send(*found, packet.mad, {way, wire::kRocePort, way}) ? counters_.sent : counters_.lost);
 }
 
-bool GsiNetwork::send(Address& from, const wire::Mad& mad, const NetworkHeader& way,
-                      const NetworkHeader& seen) {
+bool GsiNetwork::send(Address& from, const wire::Mad& mad,
+                      const transport::roce::Outgoing::Course& course) {
   wire::Packet datagram;
   datagram.service = wire::Service::kUd;
   datagram.operation = wire::Operation::kSendOnly;
@@ -198,12 +200,23 @@ bool GsiNetwork::send(Address& from, const wire::Mad& mad, const NetworkHeader& 
   datagram.payload_length = sizeof mad;
   from.psn = wire::psn_add(from.psn, 1);
   outgoing_->clear();
-  return outgoing_->add(datagram, way, seen, from.ifindex, false) &&
+  return outgoing_->add(datagram, course, from.ifindex, false) &&
          ::sendmmsg(from.socket.get(), outgoing_->messages(), outgoing_->count(), MSG_DONTWAIT) > 0;
 }
 
 bool GsiNetwork::leads_to(const CmDevice& from, const Gid& remote) const {
   return !remote.is_multicast() && host_.reaches_network(from.fabric());
+}
+
+std::optional<Gid> GsiNetwork::source_to(const CmDevice& of, const Gid& own, const Gid& remote) {
+  const auto it = addresses_.find({of.fabric(), own});
+  const auto address = it != addresses_.end() ? it->second.lock() : nullptr;
+  if (address == nullptr || remote.is_link_local()) return std::nullopt;
+  const auto hop = address->routes.next_hop(remote.bytes);
+  if (!hop || hop->source == netns::Address{}) return std::nullopt;
+  Gid source;
+  source.bytes = hop->source;
+  return source;
 }
 
 std::shared_ptr<void> GsiNetwork::look_up(const CmDevice& from, const qp1mux::Route& route,

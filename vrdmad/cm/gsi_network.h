@@ -62,6 +62,8 @@ class GsiNetwork final : public CmNetwork {
 
   void send(const qp1mux::Packet& packet) override;
   [[nodiscard]] bool leads_to(const CmDevice& from, const verbs::Gid& remote) const override;
+  [[nodiscard]] std::optional<verbs::Gid> source_to(const CmDevice& of, const verbs::Gid& own,
+                                                    const verbs::Gid& remote) override;
   // Asks the kernel: for the route at once, and then until it knows the neighbour. That is made to
   // answer by an empty datagram to `remote`, to the discard port (RFC 863), because only the
   // privileged may ask for it.
@@ -105,8 +107,8 @@ class GsiNetwork final : public CmNetwork {
             base::TimePoint now);
   [[nodiscard]] bool refuse(Address& address, const transport::roce::Misfit& misfit,
                             base::TimePoint now);
-  [[nodiscard]] bool send(Address& from, const wire::Mad& mad, const transport::NetworkHeader& way,
-                          const transport::NetworkHeader& seen);
+  [[nodiscard]] bool send(Address& from, const wire::Mad& mad,
+                          const transport::roce::Outgoing::Course& course);
 
   base::EventLoop& loop_;
   const Host host_;

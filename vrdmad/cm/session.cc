@@ -137,6 +137,19 @@ void CmSession::end() {
   ended_(this);
 }
 
+bool CmSession::end_some() {
+  constexpr int kAtOnce = 64;
+  for (int i = 0; i < kAtOnce; ++i) {
+    if (!channels_.empty())
+      remove_channel(channels_.begin()->first);
+    else if (!ids_.empty())
+      remove_id(ids_.begin()->first);
+    else
+      return true;
+  }
+  return false;
+}
+
 void CmSession::end_badly() {
   ++cm_.counters().malformed;
   end();

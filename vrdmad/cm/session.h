@@ -58,6 +58,9 @@ class CmSession final : private provisioning::RequestRate::Reader {
   [[nodiscard]] size_t unread_of(const CmDevice& device) const;
   // Not from inside an event of its ids.
   void end();
+  // After its end: ends some of its channels and ids, as many as other programs can wait for. True:
+  // there are no more.
+  [[nodiscard]] bool end_some();
   // Leaves the session to the next daemon; destroy it afterwards.
   void leave() {
     if (!over_) file_.leave();

@@ -118,7 +118,7 @@ void HookServer::stop(base::EventLoop& loop, std::function<void()> done) {
 
 Intake::AccountRef HookServer::account_of(uid_t uid) {
   std::erase_if(accounts_, [](const auto& one) { return one.second.expired(); });
-  // Root, users, and who may be one person's many users.
+  // Of root, of users, and of what may be many users of one person.
   constexpr uid_t kEach = 8;
   const uid_t whose = uid == 0 ? 0
                       : uid < kFirstOfPersons
@@ -138,7 +138,8 @@ void HookServer::welcome(Fd socket) {
   connection->uid = peer.uid;
   connection->account = account_of(peer.uid);
   connection->socket = std::move(socket);
-  if (peer.uid != 0 && (has_its_share(peer.uid) || connection->account->crowded() || !make_room())) {
+  if (peer.uid != 0 &&
+      (has_its_share(peer.uid) || connection->account->crowded() || !make_room())) {
     refuse_crowd(*connection);
     return close_connection(connection->account, std::move(connection->socket));
   }

@@ -110,10 +110,10 @@ TEST(DoctorPeer, OnTheNetwork) {
   const auto found = [&](Way way) {
     return judge_peer(*parse_peer("10.0.0.2"), {all.data()}, all, way);
   };
-  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, Answer::kGiven}).state, State::kOk);
-  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, Answer::kNotAsked}).state, State::kUnknown);
-  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, Answer::kNone}).state, State::kProblem);
-  EXPECT_THAT(found({0, "::ffff:10.0.0.1", 0, Answer::kTranslated}).text,
+  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, PeerAnswer::kGiven}).state, State::kOk);
+  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, PeerAnswer::kNotAsked}).state, State::kUnknown);
+  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0, PeerAnswer::kNone}).state, State::kProblem);
+  EXPECT_THAT(found({0, "::ffff:10.0.0.1", 0, PeerAnswer::kTranslated}).text,
               HasSubstr("arrive with other addresses"));
   EXPECT_THAT(found({ENETUNREACH, "", 0, {}}).text, HasSubstr("there is no way to 10.0.0.2"));
   EXPECT_THAT(found({0, "::ffff:10.9.0.1", 0, {}}).text,

@@ -62,6 +62,7 @@ void ask_about_ways() {
       "ip address add fd00::1/64 dev v0 nodad && ip link set v0 up && ip link set v1 up && "
       "ip neighbour add 10.0.0.7 lladdr 02:00:00:00:00:07 dev v0 nud permanent && "
       "ip route add 10.9.0.0/16 via 10.0.0.7 && "
+      "ip address add 10.1.0.1/24 dev v1 && ip route add 10.7.0.0/16 via 10.1.0.7 && "
       "ip route add 10.9.2.0/24 via 10.0.0.7 mtu 1400 hoplimit 9 && ip route add unreachable "
       "10.8.0.0/16";
   if (std::system(kMake) != 0) GTEST_SKIP() << "no veth";
@@ -90,6 +91,16 @@ void ask_about_ways() {
   const auto here = queries->next_hop(own, own, v0);
   ASSERT_TRUE(here) << here.error().message();
   EXPECT_EQ(here->ifindex, 0u);
+  // Each address of the kernel's choice.
+  for (const auto& [to, from] :
+       {std::pair("::ffff:10.0.0.2", "::ffff:10.0.0.1"),
+        std::pair("::ffff:10.9.1.1", "::ffff:10.0.0.1"),
+        std::pair("::ffff:10.7.1.1", "::ffff:10.1.0.1"), std::pair("fd00::9", "fd00::1")}) {
+    const auto chosen = queries->next_hop(address(to));
+    ASSERT_TRUE(chosen) << chosen.error().message();
+    EXPECT_EQ(chosen->source, address(from)) << to;
+  }
+  EXPECT_EQ(queries->next_hop(address("::ffff:172.16.0.1")).error().code(), ENETUNREACH);
   const auto of_link = queries->next_hop(own6, address("fe80::7"), v0);
   ASSERT_TRUE(of_link) << of_link.error().message();
   EXPECT_EQ(of_link->ifindex, v0);

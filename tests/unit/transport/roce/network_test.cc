@@ -239,7 +239,8 @@ TEST_F(Networked, KnowAPacketWhoseSourceWasTranslated) {
   const auto out = std::make_unique<Outgoing>();
   for (const verbs::Gid& seen : {kA, gid_of("::ffff:127.0.0.9")}) {
     out->clear();
-    ASSERT_TRUE(out->add(packet, {translator, kB}, {seen, kB}, 0, false));
+    const NetworkHeader way{translator, kB}, covered{seen, kB};
+    ASSERT_TRUE(out->add(packet, {way, wire::kRocePort, covered}, 0, false));
     ASSERT_EQ(::sendmmsg(socket.get(), out->messages(), out->count(), 0), 1);
   }
   EXPECT_TRUE(wait_for([&] {

@@ -45,7 +45,8 @@ struct Sender {
     packet.payload = reinterpret_cast<const uint8_t*>(&mad);
     packet.payload_length = sizeof mad;
     outgoing.clear();
-    ASSERT_TRUE(outgoing.add(packet, {gid, kHere, 0, 64, 0}, {source, destination}, 1, false));
+    const transport::NetworkHeader way{gid, kHere, 0, 64, 0}, covered{source, destination};
+    ASSERT_TRUE(outgoing.add(packet, {way, wire::kRocePort, covered}, 1, false));
     ASSERT_EQ(::sendmmsg(sockets.gsi.get(), outgoing.messages(), outgoing.count(), 0), 1);
   }
 };

@@ -20,6 +20,10 @@ struct FakeNetwork final : CmNetwork {
     asked.emplace_back(route, std::move(answer));
     return nullptr;
   }
+  std::optional<verbs::Gid> source_to(const CmDevice&, const verbs::Gid&,
+                                      const verbs::Gid&) override {
+    return source;
+  }
   bool arrived(uint64_t, const Caller&, bool first) override {
     arrivals.push_back(first);
     return true;
@@ -29,7 +33,8 @@ struct FakeNetwork final : CmNetwork {
     route.hop_limit = 3;
     tell(route);
   }
-  std::vector<bool> arrivals;  // each: the first of its session
+  std::optional<verbs::Gid> source;  // of the kernel's choice
+  std::vector<bool> arrivals;        // each: the first of its session
   std::vector<verbs::Gid> sent;
   std::vector<std::pair<qp1mux::Route, qp1mux::Routes::Answer>> asked;
 };
@@ -109,6 +114,26 @@ TEST_F(CmNetworked, PreferAPeerOnThisHost) {
   const auto message = one.event();
   EXPECT_EQ(type(message), CmEventType::kAddrError);
   EXPECT_EQ(message->status, -EHOSTUNREACH) << "the network does not lead there";
+}
+
+TEST_F(CmNetworked, LeaveByTheVdeviceOfTheKernelsChoice) {
+  CmDeviceSetup other;
+  other.name = "vd";
+  other.tenant = other.fabric = "blue";
+  other.netns = 1;
+  other.node_guid = 103;
+  const auto second = std::move(*rig.cm.attach(std::move(other)));
+  second->update({CmRig::gid(200)}, 4096);
+  const auto leaves_from = [&](std::optional<verbs::Gid> kernels) {
+    network.source = kernels;
+    const uint32_t id = one.id(one.channels.empty() ? one.channel() : one.channels.front().first);
+    EXPECT_EQ(one.resolve(id, CmRig::address(kFar, kPort)), 0);
+    return network.asked.back().first.local;
+  };
+  const verbs::Gid alike = leaves_from(std::nullopt);
+  EXPECT_NE(alike, CmRig::gid(200));
+  EXPECT_EQ(leaves_from(CmRig::gid(200)), CmRig::gid(200));
+  EXPECT_EQ(leaves_from(CmRig::gid(201)), alike) << "that of no vdevice";
 }
 
 TEST_F(CmNetworked, AskAgainWithTheNextDaemon) {

@@ -568,5 +568,23 @@ TEST_F(CmSessions, LoseTheirIdsWithTheVdevice) {
   EXPECT_THAT(events(one), testing::ElementsAre(number(CmEventType::kDisconnected)));
 }
 
+// Another program's request is served between them.
+TEST(CmSessionEnds, HappenInParts) {
+  CmRig rig;
+  constexpr uint32_t kIds = 640;
+  std::optional<CmClient> many(std::in_place, rig, 0);
+  CmClient other(rig, 0);
+  const uint32_t channel = many->channel();
+  for (uint32_t i = 0; i < kIds; ++i) (void)many->id(channel);
+  const auto& ids = rig.spaces[0]->ids;
+  ASSERT_EQ(ids.count(), kIds);
+  many.reset();
+  int turns = 0;
+  for (; ids.count() > 0 && turns < 1000; ++turns) rig.settle(1);
+  EXPECT_GE(turns, 10);
+  EXPECT_LT(turns, 100);
+  EXPECT_NE(other.id(other.channel()), 0u);
+}
+
 }  // namespace
 }  // namespace vrdma::vrdmad
