@@ -17,7 +17,7 @@ constexpr uint64_t kAllProcessors = 100 * kKi;
 constexpr std::array<KindTraits, kKindCount> kTraits{{
     {"context", 1 * kKi, 64 * kKi, Measure::kTotal},
     {"pd", 1 * kKi, 64 * kKi, Measure::kTotal},
-    {"mr", 16 * kKi, 1024 * kKi, Measure::kTotal},
+    {"mr", 128 * kKi, 1024 * kKi, Measure::kTotal},
     {"mr_bytes", uint64_t{16} << 30, uint64_t{1} << 47, Measure::kTotal},
     {"cq", 2 * kKi, 64 * kKi, Measure::kTotal},
     {"cqe", 1024 * kKi, 4096 * kKi, Measure::kPerObject},

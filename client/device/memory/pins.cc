@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,14 +30,24 @@ constexpr std::array<std::string_view, 8> kPinners{"anon_inode:[io_uring]",
                                                    "/dev/dri/",
                                                    "/dev/vhost-"};
 
-// `text` is a descriptor's target.
-bool pins(std::string_view text, int fd) {
-  for (const std::string_view one : kPinners)
-    if (text.substr(0, one.size()) == one) return true;
-  if (text.substr(0, 7) != "socket:") return false;
-  int domain = 0;
-  socklen_t length = sizeof domain;
-  return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == kXdp;
+// Of descriptor `fd`. Programs have thousands of sockets, and each registration asks for all, so
+// the target's name, which takes the kernel longest, is read only where its type does not decide.
+bool pins(int fd, int folder, const char* name) {
+  struct stat what {};
+  if (::fstat(fd, &what) != 0) return false;  // it was closed meanwhile
+  if (S_ISSOCK(what.st_mode)) {
+    int domain = 0;
+    socklen_t length = sizeof domain;
+    return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == kXdp;
+  }
+  const bool is_anonymous =
+      (what.st_mode & S_IFMT) == 0;  // anon_inode_getattr() of fs/anon_inodes.c
+  if (!is_anonymous && !S_ISCHR(what.st_mode)) return false;
+  char target[64];
+  const ssize_t length = ::readlinkat(folder, name, target, sizeof target);
+  const std::string_view text(target, static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  return std::any_of(kPinners.begin(), kPinners.end(),
+                     [&](std::string_view one) { return text.substr(0, one.size()) == one; });
 }
 
 // Requests of io_setup(2) in flight have pins.
@@ -61,11 +72,8 @@ bool may_have_pinned_pages(std::initializer_list<int> own) {
   while (const dirent* entry = ::readdir(folder.get())) {
     if (entry->d_name[0] == '.') continue;
     const int fd = std::atoi(entry->d_name);
-    char target[64];
-    const ssize_t length =
-        ::readlinkat(::dirfd(folder.get()), entry->d_name, target, sizeof target);
-    if (length > 0 && std::find(own.begin(), own.end(), fd) == own.end() &&
-        pins({target, static_cast<size_t>(length)}, fd))
+    if (std::find(own.begin(), own.end(), fd) == own.end() &&
+        pins(fd, ::dirfd(folder.get()), entry->d_name))
       return true;
   }
   return false;
