@@ -21,6 +21,10 @@ constexpr auto kRetryAfter = std::chrono::milliseconds(100);
 // Delay before the rest is processed, so that a flood of events does not occupy the loop.
 constexpr auto kSoon = std::chrono::milliseconds(1);
 
+// How much longer a namespace rests than it had, and at most.
+constexpr int kRest = 9;
+constexpr base::Duration kLongestRest = std::chrono::milliseconds(250);
+
 constexpr uint32_t kFirstIndex = 0;
 constexpr uint32_t kLastIndex = std::numeric_limits<uint32_t>::max();
 
@@ -232,10 +236,36 @@ void Monitor::read_all_anew(bool doubt_nsids) {
 void Monitor::settle() {
   later_.reset();
   receive();
+  const base::TimePoint now = base::EventLoop::now();
+  std::erase_if(resting_, [now](const auto& each) { return each.second <= now; });
   const auto ids = std::exchange(unsettled_, {});
   for (const uint64_t id : ids) settle(id);
   settle_namespaces();
-  if (!unsettled_.empty() && !later_.active()) settle_later(kSoon);
+  if (has_unsettled() && !later_.active()) settle_later(until_due());
+}
+
+base::Duration Monitor::until_due() const {
+  const base::TimePoint now = base::EventLoop::now();
+  base::Duration least = kLongestRest;
+  const auto consider = [&](int nsid) {
+    const auto it = resting_.find(nsid);
+    least = std::min(least, it != resting_.end() ? it->second - now : kSoon);
+  };
+  for (const uint64_t id : unsettled_) {
+    const Watched& watched = *watched_.at(id);
+    if (watched.gone) return kSoon;
+    consider(watched.key.first);
+  }
+  for (const auto& [id, watched] : namespaces_)
+    if (watched->unsettled) consider(watched->nsid);
+  return std::max<base::Duration>(least, kSoon);
+}
+
+bool Monitor::rests(int nsid) const { return resting_.contains(nsid); }
+
+void Monitor::rest(int nsid, base::TimePoint begun) {
+  const base::TimePoint now = base::EventLoop::now();
+  resting_[nsid] = now + std::min(kRest * (now - begun), kLongestRest);
 }
 
 bool Monitor::has_unsettled() const {
@@ -247,11 +277,13 @@ bool Monitor::has_unsettled() const {
 void Monitor::settle_namespaces() {
   std::vector<uint64_t> changed;  // a callback may end watches
   for (const auto& [id, watched] : namespaces_)
-    if (std::exchange(watched->unsettled, false)) changed.push_back(id);
+    if (!rests(watched->nsid) && std::exchange(watched->unsettled, false)) changed.push_back(id);
   for (const uint64_t id : changed)
     if (const auto it = namespaces_.find(id); it != namespaces_.end()) {
       const std::shared_ptr<WatchedNetns> watched = it->second;
+      const base::TimePoint begun = base::EventLoop::now();
       watched->changed();
+      rest(watched->nsid, begun);
     }
 }
 
@@ -259,6 +291,11 @@ void Monitor::settle(uint64_t id) {
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
   const std::shared_ptr<Watched> watched = it->second;  // an observer may end the watch
+  if (!watched->gone && rests(watched->key.first)) {
+    unsettled_.insert(id);
+    return;
+  }
+  const base::TimePoint begun = base::EventLoop::now();
   Link now;
   if (!read_anew(id, watched.get(), &now)) return;
   if (watched->gone) {
@@ -268,6 +305,7 @@ void Monitor::settle(uint64_t id) {
     watched->link = now;
     if (watched->observer.changed) watched->observer.changed(now);
   }
+  rest(watched->key.first, begun);
 }
 
 // Returns true if the link's state, or that it is gone, is now known.

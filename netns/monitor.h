@@ -12,6 +12,11 @@
 // Only RTM_DELLINK is used itself, because nothing else tells whether the netdev was deleted or
 // moved. The key of a link is (nsid, ifindex), so a link may be renamed.
 //
+// A namespace has a tenth of the loop's time at most: after a link was read and its observer told,
+// the links of its namespace rest for nine times as long as that took, and then are read once for
+// all events of the meantime. So whoever changes thousands of addresses all the time delays only
+// what is told of that namespace.
+//
 // Nothing is polled: without events, the monitor never wakes up. Events of unwatched links, in any
 // namespace with an nsid, wake the monitor and are dropped.
 //
@@ -123,6 +128,10 @@ class Monitor {
   bool read_anew(uint64_t id, Watched* watched, Link* now);
   void forget(uint64_t id, Key key);
   void settle_later(base::Duration delay);
+  // What the namespace had since then ends; it rests.
+  void rest(int nsid, base::TimePoint begun);
+  [[nodiscard]] bool rests(int nsid) const;
+  [[nodiscard]] base::Duration until_due() const;  // of what is unsettled
   void on_nsid_event(const nlmsghdr* message);
   void on_link_event(int nsid, nlmsghdr* message);
   void learn_own_nsid();
@@ -147,6 +156,7 @@ class Monitor {
   std::multimap<Key, uint64_t> by_key_;  // those that are not gone
   std::set<uint64_t> unsettled_;         // to be read again, or to be reported as gone
   std::map<uint64_t, std::shared_ptr<WatchedNetns>> namespaces_;
+  std::map<int, base::TimePoint> resting_;  // by nsid, until when
   uint64_t overflows_ = 0;
 };
 
