@@ -95,6 +95,23 @@ def write_rate(size, seconds, mtu=1500, depth=512):
     return lambda stage: remote(stage, mtu, "write", size, seconds, 1, depth)["messages"]
 
 
+def two_threads(which, kind, network=True):
+    """Half a round trip of 8 bytes in us, of the thread that "spins" or the one that "sleeps". Both programs may use
+    both processors."""
+    def run(stage):
+        sides = stage.network(1500) if network else ("a", "b")
+        address = stage.address(sides[0]) if network else "10.0.0.1"
+        ours = kind == "verbs"
+        server = stage.start([program(stage, "bench_threads"), "serve", address, kind], sides[0], None, ours)
+        if server.stdout.readline() != "ready\n":
+            raise Trouble("bench_threads: " + server.stdout.read())
+        output = stage.finish(stage.start([program(stage, "bench_threads"), "ask", address, kind, "2"], sides[1], None,
+                                          ours))
+        stage.finish(server)
+        return json.loads(output)[which] / 1e3
+    return run
+
+
 # ---- bare sockets -------------------------------------------------------------------------------
 
 def ping(how, iterations, pause=0, mtu=1500):

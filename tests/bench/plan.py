@@ -218,6 +218,12 @@ def networks(seconds, n):
     yield Metric("network_loss", "1 MiB writes over a network that loses 1 %", "MiB/s",
                  network.lossy(1500, network.write(mib, seconds, 1500)),
                  {"TCP": network.lossy(1500, network.tcp(seconds, 1500))}, {"TCP": (">=", 1.0)})
+    for which, title in (("spins", "that spins"), ("sleeps", "that sleeps")):
+        for key, over in (("direct", False), ("network", True)):
+            yield Metric(f"threads_{key}_{which}",
+                         f"8 B send, half round trip of the thread {title}, of two in each program, {key}", "us",
+                         network.two_threads(which, "verbs", over),
+                         {"TCP": network.two_threads(which, "tcp", over)}, {"TCP": ("<=", 1.0)})
     yield Metric("network_silent", "1 MiB writes beside a peer that has stopped to answer", "MiB/s",
                  network.beside_silence(1500, network.write(mib, seconds, 1500)),
                  {"alone": network.write(mib, seconds, 1500)}, {"alone": (">=", 0.9)})

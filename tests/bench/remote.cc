@@ -9,8 +9,6 @@
 // PAUSE, in microseconds, is slept before each round trip. `serve` prints a line when it is ready.
 // `ping` prints the median of half of a round trip in nanoseconds, `write` MiB and million WRITEs a
 // second.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,16 +23,15 @@
 #include <vector>
 
 #include "tests/bench/device.h"
+#include "tests/bench/meeting.h"
 
 namespace vrdma::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint16_t kPort = 7472;
 constexpr uint32_t kPingDepth = 16;
 constexpr uint32_t kMostQps = 4096;
-constexpr uint8_t kTimeout = 18;  // a second: a peer that is silent is not given up soon
 constexpr double kMib = 1 << 20;
 
 // A client's wish, and the server's answer; the numbers of as many queue pairs follow.
@@ -43,48 +40,6 @@ struct Greeting {
   uint64_t bytes = 0, address = 0;
   bool ping = false;
 };
-
-sockaddr_in at(const char* address) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(kPort);
-  if (inet_pton(AF_INET, address, &to.sin_addr) != 1) fail("the address");
-  return to;
-}
-
-void put(int fd, const void* bytes, size_t size) {
-  if (send(fd, bytes, size, MSG_NOSIGNAL) != static_cast<ssize_t>(size))
-    fail("send to the other side");
-}
-void take(int fd, void* bytes, size_t size) {
-  if (recv(fd, bytes, size, MSG_WAITALL) != static_cast<ssize_t>(size))
-    fail("the other side is gone");
-}
-
-ibv_gid gid_of(const sockaddr_in& address) {
-  ibv_gid gid{};
-  gid.raw[10] = gid.raw[11] = 0xff;
-  std::memcpy(&gid.raw[12], &address.sin_addr, 4);
-  return gid;
-}
-
-Way way_over(int fd) {
-  sockaddr_in here{}, there{};
-  socklen_t size = sizeof here;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) != 0 ||
-      getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0)
-    fail("the addresses");
-  ibv_port_attr port{};
-  if (ibv_query_port(device().context, 1, &port) != 0) fail("ibv_query_port");
-  const ibv_gid wanted = gid_of(here);
-  for (int i = 0; i < port.gid_tbl_len; ++i) {
-    ibv_gid gid{};
-    if (ibv_query_gid(device().context, 1, i, &gid) == 0 &&
-        std::memcmp(gid.raw, wanted.raw, sizeof gid.raw) == 0)
-      return {gid_of(there), static_cast<uint8_t>(i), 64, port.active_mtu, kTimeout};
-  }
-  fail("the vdevice does not have the address");
-}
 
 // Queue pairs of one side, on one completion queue with a channel.
 class Side {
@@ -182,17 +137,7 @@ class Side {
 };
 
 void serve(const char* address) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_in here = at(address);
-  const int on = 1;
-  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(listener, reinterpret_cast<const sockaddr*>(&here), sizeof here) != 0 ||
-      listen(listener, 1) != 0)
-    fail("bind");
-  std::puts("ready");
-  std::fflush(stdout);
-  const int fd = accept(listener, nullptr, nullptr);
-  if (fd < 0) fail("accept");
+  const int fd = Listener(address).accept();
   Greeting wish;
   take(fd, &wish, sizeof wish);
   if (wish.qps > kMostQps) fail("too many queue pairs");
@@ -209,13 +154,6 @@ void serve(const char* address) {
     side.send(false);
     side.post_receive_again();
   }
-}
-
-int meet(const char* address) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_in there = at(address);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0) fail("connect");
-  return fd;
 }
 
 Side begin(int fd, const Greeting& wish, uint32_t depth) {
