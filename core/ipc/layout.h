@@ -58,7 +58,7 @@ constexpr uint64_t kWindowSize = 1ull << 30;       // of the memory arena, mappe
 struct ArenaHeader {
   uint64_t magic;
   char vdevice[64];  // its name
-  // Which daemon serves the session, 1 for the first; by compare-and-swap: a new daemon that takes
+  // Which daemon serves the session, by a number; by compare-and-swap: a new daemon that takes
   // the session over makes it its own number, the program that waits no longer makes it 0.
   std::atomic<uint32_t> epoch;
   // Written by the daemon after a key has ended or changed: counts them.

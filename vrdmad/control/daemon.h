@@ -173,7 +173,7 @@ class Daemon final : public AdminBackend, public HookBackend {
     std::vector<std::string> unusable;  // paths
   };
   FoundSessions find_sessions();
-  void begin_epoch(uint32_t last);
+  void begin_epoch(const std::set<uint32_t>& others = {});
   void adopt(FoundSessions found);
   // Empty: its vdevice is not there.
   [[nodiscard]] std::optional<Furnisher::Found> with_vdevice(SessionFiles files);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "core/base/random.h"
 #include "netns/netns.h"
 #include "vrdmad/control/daemon_record.h"
 
@@ -147,10 +148,16 @@ Result<void> Daemon::restore_all() {
   return {};
 }
 
-// The next epoch is later than `last`, in which a session was served.
-void Daemon::begin_epoch(uint32_t last) {
-  settings_.epoch = std::max(settings_.epoch, last % (ipc::kEpochs - 1) + 1);
-  furnisher_.set_epoch(settings_.epoch);
+// The next epoch is another one than this daemon's last, and than `others`, in which sessions were
+// served. It is chosen at random, so that no worker can bring it about by what it writes into the
+// anchors of its sessions, and a program that has slept for several finds none of its own again.
+void Daemon::begin_epoch(const std::set<uint32_t>& others) {
+  uint32_t next = 0;
+  do {
+    next = static_cast<uint32_t>(base::random64() % (ipc::kEpochs - 1)) + 1;
+  } while (next == settings_.epoch || others.contains(next));
+  settings_.epoch = next;
+  furnisher_.set_epoch(next);
 }
 
 // Reads the session files of the previous daemon and numbers new sessions after them. All files
@@ -158,7 +165,7 @@ void Daemon::begin_epoch(uint32_t last) {
 Daemon::FoundSessions Daemon::find_sessions() {
   settings_.state_dir = run_dir_.state_dir();
   FoundSessions found;
-  std::set<uint32_t> usable;
+  std::set<uint32_t> usable, epochs;
   uint32_t last = 0;
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kJournal)) {
     last = std::max(last, number);
@@ -173,12 +180,12 @@ Daemon::FoundSessions Daemon::find_sessions() {
       continue;
     }
     usable.insert(number);
-    const uint32_t epoch = files->anchors->anchors().of.epoch;
-    begin_epoch(epoch);
+    epochs.insert(files->anchors->anchors().of.epoch);
     found.files.push_back(std::move(*files));
   }
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kAnchors))
     if (!usable.contains(number)) found.unusable.push_back(path);
+  begin_epoch(epochs);
   furnisher_.begin(settings_.state_dir, run_dir_.arenas(), settings_.epoch, last,
                    settings_.patience());
   return found;

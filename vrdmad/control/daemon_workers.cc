@@ -268,7 +268,7 @@ void Daemon::on_died(const std::string& domain, const std::set<uint64_t>& connec
 void Daemon::take_over_orphans() {
   constexpr auto kPause = std::chrono::milliseconds(500);
   orphans_again_.reset();
-  begin_epoch(settings_.epoch);
+  begin_epoch();
   for (auto it = orphans_.begin(); it != orphans_.end();) {
     if (const auto reason = quarantine_.reason_to_end(it->first, base::EventLoop::now());
         !reason.empty()) {

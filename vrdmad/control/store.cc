@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/base/printable.h"
 #include "vrdmad/control/store_schema.h"
 #include "vrdmad/control/store_statement.h"
 
@@ -70,6 +71,9 @@ int64_t size_of(const base::Fd& file) {
 
 }  // namespace
 
+// It may quote what is in a damaged file.
+std::string Store::said() const { return base::printable(::sqlite3_errmsg(db_)); }
+
 tl::unexpected<base::Error> Store::failure() const {
   const int code = ::sqlite3_extended_errcode(db_);
   const std::string file = "the state in " + path_;
@@ -84,10 +88,10 @@ tl::unexpected<base::Error> Store::failure() const {
       return in_use(path_);
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
-      return fail(EIO, file + " is damaged (" + ::sqlite3_errmsg(db_) +
-                           "): move it away to begin without vdevices");
+      return fail(EIO,
+                  file + " is damaged (" + said() + "): move it away to begin without vdevices");
     default: {
-      std::string reason = ::sqlite3_errmsg(db_);
+      std::string reason = said();
       if (const int system = ::sqlite3_system_errno(db_); (code & 0xff) == SQLITE_IOERR && system)
         reason += std::string(", ") + std::strerror(system);
       return fail(errno_of(code), "use " + file + ": " + reason);

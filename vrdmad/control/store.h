@@ -119,6 +119,7 @@ class Store {
   [[nodiscard]] base::Result<uint64_t> number_of(const char* sql);
   [[nodiscard]] base::Result<void> execute(const std::string& sql);
   [[nodiscard]] base::Result<void> open_files();
+  [[nodiscard]] std::string said() const;  // by SQLite
   [[nodiscard]] tl::unexpected<base::Error> failure() const;
   [[nodiscard]] tl::unexpected<base::Error> disk_full() const;
   [[nodiscard]] base::Result<void> commit(const Change* changes, size_t count);

@@ -24,7 +24,7 @@ Result<std::unique_ptr<AnchorFile>> AnchorFile::create(const std::string& path,
 }
 
 Result<std::unique_ptr<AnchorFile>> AnchorFile::open(const std::string& path) {
-  auto file = of(RecordFile::copy(path, kAnchorFormat, true));
+  auto file = of(RecordFile::copy(path, kAnchorFormat, kLimits));
   if (file) (*file)->file_->drop_copy();
   return file;
 }

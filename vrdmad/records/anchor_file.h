@@ -73,6 +73,9 @@ class AnchorFile {
 
  private:
   enum class Kind : uint16_t { kAnchor, kChannel, kDomain };
+  // RecordFile compacts a log when more than half of it, and kSlack, is obsolete.
+  static constexpr size_t kMostCurrent = 1 + 2 * SessionAnchors::kMost;
+  static constexpr RecordFile::Limits kLimits{3, 3 * kMostCurrent + RecordFile::kMostSlack};
   explicit AnchorFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> of(
       base::Result<std::unique_ptr<RecordFile>> opened);

@@ -21,8 +21,8 @@ using base::Result;
 namespace {
 constexpr uint64_t kMagic = 0x76726d61726563f1;
 constexpr uint64_t kFirstSize = 16384;
-constexpr uint64_t kRoom = 1024;    // where the log begins
-constexpr uint64_t kSlack = 32768;  // obsolete bytes that are tolerated
+constexpr uint64_t kRoom = 1024;                          // where the log begins
+constexpr uint64_t kSlack = 16 * RecordFile::kMostSlack;  // obsolete bytes that are tolerated
 constexpr uint64_t kMostGrowth = 1u << 20;
 
 constexpr const char* kNoRoom = "the run directory has no space for its state";
@@ -87,16 +87,17 @@ Result<std::unique_ptr<RecordFile>> RecordFile::open(Fd fd, uint32_t format) {
 }
 
 Result<std::unique_ptr<RecordFile>> RecordFile::copy(const std::string& path, uint32_t format,
-                                                     bool records) {
+                                                     const std::optional<Limits>& limits) {
   auto file = open_unread(path);
   if (!file) return file;
   const auto all = (*file)->size_of_file();
   if (!all) return base::pass(all.error());
-  if (records && *all > kMostCopied) return fail(EFBIG, path + " is too large");
-  if (auto copied = (*file)->copy_bytes(records ? *all : kRoom, records); !copied)
+  if (limits && *all > kMostCopied) return fail(EFBIG, path + " is too large");
+  if (auto copied = (*file)->copy_bytes(limits ? *all : kRoom, limits.has_value()); !copied)
     return base::pass(std::move(copied).error());
-  if (auto parsed = (*file)->parse(format, records); !parsed)
-    return base::pass(std::move(parsed).error());
+  auto good = (*file)->check_format(format);
+  if (good && limits) good = (*file)->parse(*limits);
+  if (!good) return base::pass(std::move(good).error());
   return file;
 }
 
@@ -104,7 +105,8 @@ Result<void> RecordFile::read(uint32_t format) {
   const auto size = size_of_file();
   if (!size) return base::pass(size.error());
   if (auto mapped = map(*size); !mapped) return mapped;
-  return parse(format, true);
+  if (auto good = check_format(format); !good) return good;
+  return parse({});
 }
 
 Result<uint64_t> RecordFile::size_of_file() const {
@@ -136,18 +138,36 @@ Result<void> RecordFile::copy_bytes(uint64_t size, bool records) {
   return {};
 }
 
-Result<void> RecordFile::parse(uint32_t format, bool records) {
+Result<void> RecordFile::check_format(uint32_t format) const {
   if (header()->magic != kMagic) return fail(EINVAL, path_ + " is not a session's file");
   if (header()->format != format) return fail(EPROTO, "its state is of another version of vrdmad");
-  if (!records) return {};
+  return {};
+}
+
+// Of the record at `place`; 0: it does not end before `end`.
+uint64_t RecordFile::length_at(uint64_t place, uint64_t end) const {
+  const uint64_t length = end - place < sizeof(RecordHeader) ? 0 : at(place)->length();
+  return length <= end - place ? length : 0;
+}
+
+// Counts first, because to count takes far less time than to enter.
+Result<void> RecordFile::parse(const Limits& limits) {
+  const auto damaged = fail(EINVAL, path_ + " is damaged");
   const uint64_t log = header()->log;
   const uint64_t start = (log >> 32) * 8, end = (log & UINT32_MAX) * 8;
-  if (start < kRoom || end < start || end > size_) return fail(EINVAL, path_ + " is damaged");
+  if (start < kRoom || end < start || end > size_) return damaged;
+  size_t all = 0;
+  for (uint64_t place = start; place != end && all <= limits.records; ++all) {
+    const uint64_t length = length_at(place, end);
+    if (length == 0 || at(place)->kind >= limits.kinds) return damaged;
+    place += length;
+  }
+  if (all > limits.records) return fail(E2BIG, path_ + " has too many records");
   start_ = start;
   for (end_ = start; end_ != end;) {
     const RecordHeader* record = at(end_);
-    const uint64_t length = end - end_ < sizeof *record ? 0 : record->length();
-    if (length == 0 || length > end - end_) return fail(EINVAL, path_ + " is damaged");
+    const uint64_t length = length_at(end_, end);  // its writer may have changed it meanwhile
+    if (length == 0) return damaged;
     const uint64_t name = key(record->kind, record->number);
     if (const auto before = records_.find(name); before != records_.end()) {
       live_ -= at(before->second)->length();
@@ -169,7 +189,7 @@ RecordFile::~RecordFile() {
 
 void RecordFile::drop_copy() {
   if (base_ != nullptr) ::munmap(std::exchange(base_, nullptr), size_);
-  records_ = {};
+  std::unordered_map<uint64_t, uint64_t>().swap(records_);  // an assignment keeps its buckets
 }
 
 uint8_t* RecordFile::area() const { return header()->area; }

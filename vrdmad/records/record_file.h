@@ -36,6 +36,8 @@ namespace vrdma::vrdmad {
 class RecordFile {
  public:
   static constexpr size_t kArea = 536;  // bytes; see area()
+  // Obsolete records of a log beside as many bytes as the current ones have.
+  static constexpr size_t kMostSlack = 2048;
 
   struct Record {
     uint32_t number = 0;
@@ -64,13 +66,18 @@ class RecordFile {
   // Keeps the file. EINVAL: not a journal, or damaged. EPROTO: another format.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(const std::string& path,
                                                                       uint32_t format);
+  // What a reader accepts, because each record takes its time and memory. The default accepts all.
+  struct Limits {
+    uint16_t kinds = UINT16_MAX;  // all are less
+    size_t records = SIZE_MAX;    // with the obsolete ones
+  };
   // A file that a worker writes, or wrote: control reads a copy of it, of at most kMostCopied
-  // bytes, because its writer may shorten or change it at any time. `records`: false: only what
-  // precedes them. Nothing may be changed, but release() gives the file itself.
+  // bytes, because its writer may shorten or change it at any time. Without `limits`: only what
+  // precedes the records. Nothing may be changed, but release() gives the file itself. E2BIG: it is
+  // beyond the limits.
   static constexpr uint64_t kMostCopied = 1u << 20;
-  [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> copy(const std::string& path,
-                                                                      uint32_t format,
-                                                                      bool records);
+  [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> copy(
+      const std::string& path, uint32_t format, const std::optional<Limits>& limits);
   // A file that another process has opened.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(base::Fd file,
                                                                       uint32_t format);
@@ -116,7 +123,9 @@ class RecordFile {
   [[nodiscard]] base::Result<uint64_t> size_of_file() const;  // EINVAL: it is too short
   [[nodiscard]] base::Result<void> copy_bytes(uint64_t size, bool records);
   [[nodiscard]] base::Result<void> read(uint32_t format);
-  [[nodiscard]] base::Result<void> parse(uint32_t format, bool records);
+  [[nodiscard]] base::Result<void> check_format(uint32_t format) const;
+  [[nodiscard]] base::Result<void> parse(const Limits& limits);
+  [[nodiscard]] uint64_t length_at(uint64_t place, uint64_t end) const;
   [[nodiscard]] base::Result<void> map(uint64_t size);
   [[nodiscard]] bool grow(uint64_t size);
   [[nodiscard]] bool is_forbidden() const;

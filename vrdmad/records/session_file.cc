@@ -31,7 +31,7 @@ Result<std::unique_ptr<SessionFile>> SessionFile::create(const std::string& path
 }
 
 Result<std::unique_ptr<SessionFile>> SessionFile::open(const std::string& path) {
-  return of(RecordFile::copy(path, kFormat, false));
+  return of(RecordFile::copy(path, kFormat, std::nullopt));
 }
 
 Result<std::unique_ptr<SessionFile>> SessionFile::open(base::Fd file) {

@@ -32,7 +32,7 @@ struct SessionSettings {
   [[nodiscard]] base::Duration patience() const { return std::chrono::milliseconds(grace_ms / 2); }
   uint32_t source_ports = 0;       // that packets of RoCE v2 leave from; 0: all from port 4791
   std::string state_dir;           // of the sessions' files, for control; empty: there are none
-  uint32_t epoch = 1;              // counts the daemons of one run directory, in [1, ipc::kEpochs)
+  uint32_t epoch = 1;              // of this daemon, at random, in [1, ipc::kEpochs)
   std::shared_ptr<Broker> broker;  // nullptr: in a test without connections from other processes
   Intake* intake = nullptr;        // outlives all sessions; nullptr: in a test
   Stopper* stopper = nullptr;      // the same

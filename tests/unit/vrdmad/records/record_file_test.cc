@@ -127,6 +127,20 @@ TEST_F(RecordFiles, AreOfOneFormat) {
   EXPECT_TRUE(RecordFile::open(path, kFormat)) << "another version may read it";
 }
 
+TEST_F(RecordFiles, AreCopiedWithinLimits) {
+  for (uint32_t i = 0; i < 10; ++i) put(1, i, "current");
+  for (uint32_t i = 0; i < 10; ++i) put(2, 1, "one of them");
+  file->commit();
+  const auto code = [&](const RecordFile::Limits& limits) {
+    const auto copy = RecordFile::copy(path, kFormat, limits);
+    return copy ? 0 : copy.error().code();
+  };
+  EXPECT_EQ(code({}), 0);
+  EXPECT_EQ(code({3, 20}), 0);
+  EXPECT_EQ(code({2, 20}), EINVAL) << "a kind that there is not";
+  EXPECT_EQ(code({3, 19}), E2BIG);
+}
+
 TEST_F(RecordFiles, RefuseWhatIsNone) {
   EXPECT_FALSE(RecordFile::create(path, kFormat)) << "a file of that name exists";
   file->keep();
