@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -68,7 +67,7 @@ class Asker {
     while (call<decltype(rdma_get_cm_event)>("rdma_get_cm_event", channel_, &event) != 0) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
       pollfd ready{channel_->fd, POLLIN, 0};
-      if (::poll(&ready, 1, static_cast<int>(std::max<int64_t>(left, 0))) <= 0) return std::nullopt;
+      if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) <= 0) return std::nullopt;
     }
     const Event copied{event->event, event->status};
     (void)call<decltype(rdma_ack_cm_event)>("rdma_ack_cm_event", event);
