@@ -238,9 +238,12 @@ void Monitor::settle() {
   receive();
   const base::TimePoint now = base::EventLoop::now();
   std::erase_if(resting_, [now](const auto& each) { return each.second <= now; });
-  const auto ids = std::exchange(unsettled_, {});
-  for (const uint64_t id : ids) settle(id);
-  settle_namespaces();
+  Spent spent;
+  for (const uint64_t id : std::exchange(unsettled_, {})) settle(id, &spent);
+  settle_namespaces(&spent);
+  const base::TimePoint ended = base::EventLoop::now();
+  for (const auto& [nsid, time] : spent)
+    resting_[nsid] = ended + std::min(kRest * time, kLongestRest);
   if (has_unsettled() && !later_.active()) settle_later(until_due());
 }
 
@@ -263,18 +266,13 @@ base::Duration Monitor::until_due() const {
 
 bool Monitor::rests(int nsid) const { return resting_.contains(nsid); }
 
-void Monitor::rest(int nsid, base::TimePoint begun) {
-  const base::TimePoint now = base::EventLoop::now();
-  resting_[nsid] = now + std::min(kRest * (now - begun), kLongestRest);
-}
-
 bool Monitor::has_unsettled() const {
   return !unsettled_.empty() ||
          std::any_of(namespaces_.begin(), namespaces_.end(),
                      [](const auto& each) { return each.second->unsettled; });
 }
 
-void Monitor::settle_namespaces() {
+void Monitor::settle_namespaces(Spent* spent) {
   std::vector<uint64_t> changed;  // a callback may end watches
   for (const auto& [id, watched] : namespaces_)
     if (!rests(watched->nsid) && std::exchange(watched->unsettled, false)) changed.push_back(id);
@@ -283,11 +281,11 @@ void Monitor::settle_namespaces() {
       const std::shared_ptr<WatchedNetns> watched = it->second;
       const base::TimePoint begun = base::EventLoop::now();
       watched->changed();
-      rest(watched->nsid, begun);
+      (*spent)[watched->nsid] += base::EventLoop::now() - begun;
     }
 }
 
-void Monitor::settle(uint64_t id) {
+void Monitor::settle(uint64_t id, Spent* spent) {
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
   const std::shared_ptr<Watched> watched = it->second;  // an observer may end the watch
@@ -296,16 +294,20 @@ void Monitor::settle(uint64_t id) {
     return;
   }
   const base::TimePoint begun = base::EventLoop::now();
+  tell(id, *watched);
+  (*spent)[watched->key.first] += base::EventLoop::now() - begun;
+}
+
+void Monitor::tell(uint64_t id, Watched& watched) {
   Link now;
-  if (!read_anew(id, watched.get(), &now)) return;
-  if (watched->gone) {
-    forget(id, watched->key);
-    if (watched->observer.gone) watched->observer.gone(*watched->gone);
-  } else if (now != watched->link) {
-    watched->link = now;
-    if (watched->observer.changed) watched->observer.changed(now);
+  if (!read_anew(id, &watched, &now)) return;
+  if (watched.gone) {
+    forget(id, watched.key);
+    if (watched.observer.gone) watched.observer.gone(*watched.gone);
+  } else if (now != watched.link) {
+    watched.link = now;
+    if (watched.observer.changed) watched.observer.changed(now);
   }
-  rest(watched->key.first, begun);
 }
 
 // Returns true if the link's state, or that it is gone, is now known.

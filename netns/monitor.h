@@ -12,10 +12,10 @@
 // Only RTM_DELLINK is used itself, because nothing else tells whether the netdev was deleted or
 // moved. The key of a link is (nsid, ifindex), so a link may be renamed.
 //
-// A namespace has a tenth of the loop's time at most: after a link was read and its observer told,
-// the links of its namespace rest for nine times as long as that took, and then are read once for
-// all events of the meantime. So whoever changes thousands of addresses all the time delays only
-// what is told of that namespace.
+// A namespace has a tenth of the loop's time at most. A pass reads each changed link once and tells
+// its observer; then the namespace rests for nine times as long as its links took, and the next
+// pass serves all events of the meantime. So a tenant that changes thousands of addresses all the
+// time delays only what is told of its own namespace.
 //
 // Nothing is polled: without events, the monitor never wakes up. Events of unwatched links, in any
 // namespace with an nsid, wake the monitor and are dropped.
@@ -122,14 +122,14 @@ class Monitor {
                                 LinkObserver observer);
   void receive();
   void settle();
-  void settle(uint64_t id);
+  using Spent = std::map<int, base::Duration>;  // in one pass, by nsid
+  void settle(uint64_t id, Spent* spent);
+  void tell(uint64_t id, Watched& watched);
   [[nodiscard]] bool has_unsettled() const;
-  void settle_namespaces();
+  void settle_namespaces(Spent* spent);
   bool read_anew(uint64_t id, Watched* watched, Link* now);
   void forget(uint64_t id, Key key);
   void settle_later(base::Duration delay);
-  // What the namespace had since then ends; it rests.
-  void rest(int nsid, base::TimePoint begun);
   [[nodiscard]] bool rests(int nsid) const;
   [[nodiscard]] base::Duration until_due() const;  // of what is unsettled
   void on_nsid_event(const nlmsghdr* message);
