@@ -18,7 +18,6 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -31,6 +30,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/bench/median.h"
 
 namespace {
 
@@ -73,11 +74,10 @@ double ticks_per_ns() {
 void print_half(const std::vector<uint64_t>& stamps) {
   std::vector<uint64_t> trips(stamps.size() - 1);
   for (size_t i = 0; i < trips.size(); ++i) trips[i] = stamps[i + 1] - stamps[i];
-  std::nth_element(trips.begin(), trips.begin() + static_cast<long>(trips.size() / 2), trips.end());
   const double scale = 2 * ticks_per_ns();
   const auto total = static_cast<double>(stamps.back() - stamps.front());
   std::printf("{\"typical\": %.1f, \"average\": %.1f}\n",
-              static_cast<double>(trips[trips.size() / 2]) / scale,
+              static_cast<double>(vrdma::bench::median(trips)) / scale,
               total / static_cast<double>(trips.size()) / scale);
 }
 

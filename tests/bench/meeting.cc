@@ -1,7 +1,5 @@
 #include "tests/bench/meeting.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,19 +7,15 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tests/bench/address.h"
+
 namespace vrdma::bench {
 namespace {
 
 constexpr uint16_t kPort = 7472;
 constexpr uint8_t kTimeout = 18;  // a second: a peer that is silent is not given up soon
 
-sockaddr_in at(const char* address) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(kPort);
-  if (inet_pton(AF_INET, address, &to.sin_addr) != 1) fail("the address");
-  return to;
-}
+sockaddr_in at(const char* address) { return socket_address(address, kPort); }
 
 ibv_gid gid_of(const sockaddr_in& address) {
   ibv_gid gid{};

@@ -10,13 +10,10 @@
 // slept before each round trip. A receiver prints a line when it is ready. Of `drain` a line of
 // JSON follows: MiB and million datagrams a second from the first bytes to the last ones. `ping`
 // prints the median of half of a round trip in nanoseconds.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -26,7 +23,11 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "tests/bench/address.h"
+#include "tests/bench/median.h"
 
 namespace {
 
@@ -54,13 +55,7 @@ int make_socket(int type) {
   return fd;
 }
 
-sockaddr_in at(const char* address) {
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(kPort);
-  if (inet_pton(AF_INET, address, &to.sin_addr) != 1) fail("the address");
-  return to;
-}
+sockaddr_in at(const char* address) { return vrdma::bench::socket_address(address, kPort); }
 
 int bound(const char* address, int type) {
   const int fd = make_socket(type);
@@ -115,9 +110,7 @@ void ping(const char* address, bool spins, uint64_t iterations, std::chrono::mic
     receive(fd, spins, bytes.data(), bytes.size(), &from);
     halves.push_back(std::chrono::duration<double, std::nano>(Clock::now() - begun).count() / 2);
   }
-  std::nth_element(halves.begin(), halves.begin() + static_cast<long>(halves.size() / 2),
-                   halves.end());
-  std::printf("{\"typical\": %.1f}\n", halves[halves.size() / 2]);
+  std::printf("{\"typical\": %.1f}\n", vrdma::bench::median(std::move(halves)));
 }
 
 // What came, and when.

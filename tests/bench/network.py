@@ -24,9 +24,9 @@ def program(stage, name):
 
 
 @contextlib.contextmanager
-def serving(stage, side, words, ours=False):
-    """A server that is ready."""
-    server = stage.start([program(stage, words[0]), *map(str, words[1:])], side, 0, ours)
+def serving(stage, side, words, ours=False, processor=0):
+    """A server that is ready. `processor`: None: it may use all."""
+    server = stage.start([program(stage, words[0]), *map(str, words[1:])], side, processor, ours)
     said = server.stdout.readline()
     if said != "ready\n":
         raise Trouble(f"{' '.join(server.args)}: {said}{server.stdout.read()}")
@@ -37,8 +37,8 @@ def serving(stage, side, words, ours=False):
             stage.stop(server)
 
 
-def client(stage, side, words, ours=False):
-    return stage.start([program(stage, words[0]), *map(str, words[1:])], side, 1, ours)
+def client(stage, side, words, ours=False, processor=1):
+    return stage.start([program(stage, words[0]), *map(str, words[1:])], side, processor, ours)
 
 
 # ---- vdevices: the programs sleep while they wait --------------------------------------------------
@@ -102,12 +102,9 @@ def two_threads(which, kind, network=True):
         sides = stage.network(1500) if network else ("a", "b")
         address = stage.address(sides[0]) if network else "10.0.0.1"
         ours = kind == "verbs"
-        server = stage.start([program(stage, "bench_threads"), "serve", address, kind], sides[0], None, ours)
-        if server.stdout.readline() != "ready\n":
-            raise Trouble("bench_threads: " + server.stdout.read())
-        output = stage.finish(stage.start([program(stage, "bench_threads"), "ask", address, kind, "2"], sides[1], None,
-                                          ours))
-        stage.finish(server)
+        with serving(stage, sides[0], ["bench_threads", "serve", address, kind], ours, None) as server:
+            output = stage.finish(client(stage, sides[1], ["bench_threads", "ask", address, kind, 2], ours, None))
+            stage.finish(server)
         return json.loads(output)[which] / 1e3
     return run
 

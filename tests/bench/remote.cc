@@ -20,9 +20,11 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/bench/device.h"
+#include "tests/bench/median.h"
 #include "tests/bench/meeting.h"
 
 namespace vrdma::bench {
@@ -173,9 +175,7 @@ void ping(const char* address, uint64_t iterations, std::chrono::microseconds pa
     halves.push_back(std::chrono::duration<double, std::nano>(Clock::now() - begun).count() / 2);
     side.post_receive_again();
   }
-  std::nth_element(halves.begin(), halves.begin() + static_cast<long>(halves.size() / 2),
-                   halves.end());
-  std::printf("{\"typical\": %.1f}\n", halves[halves.size() / 2]);
+  std::printf("{\"typical\": %.1f}\n", median(std::move(halves)));
 }
 
 void write(const char* address, uint64_t bytes, double seconds, uint32_t qps, uint32_t depth) {

@@ -12,7 +12,6 @@
 #include <dirent.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -25,10 +24,12 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "api/client.h"
 #include "tests/bench/device.h"
+#include "tests/bench/median.h"
 
 namespace vrdma::bench {
 namespace {
@@ -118,12 +119,10 @@ void measure(const std::string& daemon_pid, const std::vector<size_t>& counts,
       times.push_back(us_since(start));
     }
     const double sum = std::accumulate(times.begin(), times.end(), 0.0);
-    const auto middle = times.begin() + static_cast<long>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
     std::printf(
         "{\"count\": %zu, \"median_us\": %.2f, \"mean_us\": %.2f, \"daemon_kib\": %lld, "
         "\"process_kib\": %lld",
-        count, *middle, sum / static_cast<double>(times.size()),
+        count, median(times), sum / static_cast<double>(times.size()),
         static_cast<long long>(daemon.grown()), static_cast<long long>(self.grown()));
     if (growth.rest) {
       growth.rest();

@@ -13,7 +13,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -22,8 +21,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "tests/bench/median.h"
 #include "tests/bench/meeting.h"
 
 namespace vrdma::bench {
@@ -125,9 +126,7 @@ double median_of(Line& line, Clock::time_point end) {
     halves.push_back(std::chrono::duration<double, std::nano>(now - begun).count() / 2);
     begun = now;
   }
-  const auto middle = halves.begin() + static_cast<long>(halves.size() / 2);
-  std::nth_element(halves.begin(), middle, halves.end());
-  return *middle;
+  return median(std::move(halves));
 }
 
 void serve(const char* address, const std::string& kind) {

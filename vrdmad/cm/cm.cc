@@ -369,7 +369,7 @@ Result<qp1mux::Routes::Found> Cm::find(uint64_t netns, const Gid& local, const G
   CmDevice* best = nullptr;
   bool near = false;
   Gid from;
-  int bits = -1;
+  int bits = -1, choices = 0;
   for (CmDevice* device : in(netns)) {
     here = true;
     for (const Gid& gid : device->gids()) {
@@ -378,6 +378,7 @@ Result<qp1mux::Routes::Found> Cm::find(uint64_t netns, const Gid& local, const G
       const bool is_near = remote.is_multicast() || mux_.owns(device->fabric(), remote);
       if (!is_near && (near || network_ == nullptr || !network_->leads_to(*device, remote)))
         continue;
+      ++choices;
       const int common = common_bits(gid, remote);
       if (is_near == near && common <= bits) continue;
       best = device;
@@ -391,16 +392,14 @@ Result<qp1mux::Routes::Found> Cm::find(uint64_t netns, const Gid& local, const G
     return fail(EADDRNOTAVAIL, "no vdevice has " + local.text());
   if (!speaks) return fail(ENETUNREACH, "no vdevice has an address of that family");
   if (best == nullptr) return fail(EHOSTUNREACH, "no reachable vdevice has " + remote.text());
-  // Of several vdevices the one by which the kernel would send.
-  if (!near && local.is_unspecified()) {
-    const auto source = network_->source_to(*best, from, remote);
-    for (CmDevice* device : in(netns)) {
-      if (!source || !device->endpoint().owns(*source) || !network_->leads_to(*device, remote))
-        continue;
-      best = device;
-      from = *source;
-    }
-  }
+  // Of several addresses the one from which the kernel would send.
+  if (!near && choices > 1 && local.is_unspecified())
+    if (const auto source = network_->source_to(*best, from, remote); source)
+      for (CmDevice* device : in(netns))
+        if (device->endpoint().owns(*source) && network_->leads_to(*device, remote)) {
+          best = device;
+          from = *source;
+        }
   qp1mux::Route route;
   route.endpoint = &best->endpoint();
   route.local = from;

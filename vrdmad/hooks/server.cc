@@ -25,9 +25,10 @@ using broker::put;
 using intake::Kind;
 
 namespace {
-// A person may have 65,536 users in a range (subuid(5)), which is in two of these.
-constexpr uid_t kFirstOfPersons = 65536;
-uid_t person_of(uid_t uid) { return uid < kFirstOfPersons ? uid : uid - uid % kFirstOfPersons; }
+// A person may have 65,536 subordinate users (subuid(5)), which lie in two of these ranges.
+constexpr uid_t kRange = 65536;
+// The first user of a range, or the user itself below all ranges.
+uid_t person_of(uid_t uid) { return uid < kRange ? uid : uid - uid % kRange; }
 
 constexpr int kBacklog = 128;
 constexpr auto kLookAway = std::chrono::milliseconds(10);  // while there are kMost connections
@@ -120,10 +121,9 @@ Intake::AccountRef HookServer::account_of(uid_t uid) {
   std::erase_if(accounts_, [](const auto& one) { return one.second.expired(); });
   // Of root, of users, and of what may be many users of one person.
   constexpr uid_t kEach = 8;
-  const uid_t whose = uid == 0 ? 0
-                      : uid < kFirstOfPersons
-                          ? 1 + uid % kEach
-                          : 1 + kEach + person_of(uid) / kFirstOfPersons % kEach;
+  const uid_t whose = uid == 0       ? 0
+                      : uid < kRange ? 1 + uid % kEach
+                                     : 1 + kEach + uid / kRange % kEach;
   auto account = accounts_[whose].lock();
   if (account == nullptr)
     accounts_[whose] = account = std::make_shared<Intake::Account>(settings_.intake);

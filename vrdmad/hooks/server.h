@@ -36,8 +36,8 @@ class HookServer {
   static constexpr size_t kMost = 512;         // connections
   static constexpr size_t kMostOfUser = 32;    // of them, of a user that is not root
   static constexpr size_t kMostOfUsers = 384;  // of all that are not root
-  // From half of that on, of a user, and of all from 65,536 on whose numbers have one quotient by
-  // it, because they may be one person's (subuid(5)).
+  // When half of those are taken: of a user below 65,536, or of all users of one range of 65,536
+  // above, because they may be one person's (subuid(5)).
   static constexpr size_t kMostOfPerson = 64;
   static constexpr std::chrono::seconds kPatience{30};
   static constexpr std::chrono::seconds kPatienceOfUsers{2};  // with the first message

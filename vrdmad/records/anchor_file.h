@@ -73,7 +73,8 @@ class AnchorFile {
 
  private:
   enum class Kind : uint16_t { kAnchor, kChannel, kDomain };
-  // RecordFile compacts a log when more than half of it, and kSlack, is obsolete.
+  // What a file that this class wrote has at most: RecordFile compacts it, and a current record is
+  // at most twice as long as an obsolete one.
   static constexpr size_t kMostCurrent = 1 + 2 * SessionAnchors::kMost;
   static constexpr RecordFile::Limits kLimits{3, 3 * kMostCurrent + RecordFile::kMostSlack};
   explicit AnchorFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}

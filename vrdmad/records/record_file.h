@@ -36,7 +36,8 @@ namespace vrdma::vrdmad {
 class RecordFile {
  public:
   static constexpr size_t kArea = 536;  // bytes; see area()
-  // Obsolete records of a log beside as many bytes as the current ones have.
+  // A log is compacted when its obsolete bytes exceed its current bytes by those of so many records
+  // without data.
   static constexpr size_t kMostSlack = 2048;
 
   struct Record {
