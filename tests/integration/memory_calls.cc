@@ -2,12 +2,13 @@
 //
 //   memory_calls VDEVICE GID_INDEX SEED SECONDS THREADS
 //
-// Each thread has two windows of pages. It does the same to both: system calls, stores, forks. On
-// the one it also registers and deregisters ranges, and a peer (a queue pair of the same process)
-// writes, reads and does atomics there. The other is plain memory: the kernel is the model. After
-// each step both windows have the same bytes. A call may fail on registered memory where it does
-// not on plain memory; then it is not made on the model. It prints how often each call met each
-// state of its range, and with one thread fails if one combination was never tried.
+// Each thread has two windows of pages, beside those of the other threads. It does the same to
+// both: system calls, stores, forks. On the one it also registers and deregisters ranges, and a
+// peer (a queue pair of the same process) writes, reads and does atomics there. The other is plain
+// memory: the kernel is the model. After each step both windows have the same bytes. A call may
+// fail on registered memory where it does not on plain memory; then it is not made on the model. It
+// prints how often each call met each state of its range, and with one thread fails if one
+// combination was never tried.
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -114,23 +115,25 @@ struct Mr {
   bool stale = false;  // its key names pages that are not there any more
 };
 
-// A window with inaccessible pages around it.
-uint8_t* make_window() {
+// Windows side by side in one mapping, as the allocations of several threads are, with inaccessible
+// pages around them.
+uint8_t* make_windows(unsigned count) {
   auto* const all = static_cast<uint8_t*>(
-      ::mmap(nullptr, kWindow + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      ::mmap(nullptr, count * kWindow + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (all == MAP_FAILED) die("mmap");
-  return map(all + kPage, kWindow);
+  return map(all + kPage, count * kWindow);
 }
 
 class Pair {
  public:
-  Pair(ibv_context* context, ibv_pd* pd, int gid_index, uint64_t seed, unsigned number)
+  Pair(ibv_context* context, ibv_pd* pd, int gid_index, uint64_t seed, unsigned number,
+       uint8_t* ours, uint8_t* model)
       : pd_(pd),
         peer_(context, pd, gid_index),
         random_(seed * 1000 + number),
         number_(number),
-        ours_(make_window()),
-        model_(make_window()) {
+        ours_(ours + number * kWindow),
+        model_(model + number * kWindow) {
     if (::pipe(pipe_) != 0) die("pipe");
   }
 
@@ -564,8 +567,10 @@ int main(int argc, char** argv) {
   ibv_pd* const pd = context != nullptr ? ibv_alloc_pd(context) : nullptr;
   if (pd == nullptr) die("open the vdevice");
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  uint8_t* const ours = make_windows(threads);
+  uint8_t* const model = make_windows(threads);
   const auto run = [&](unsigned number) {
-    Pair pair(context, pd, std::atoi(argv[2]), seed, number);
+    Pair pair(context, pd, std::atoi(argv[2]), seed, number, ours, model);
     while (Clock::now() < end) pair.step();
   };
   std::vector<std::thread> others;

@@ -1,14 +1,20 @@
 #!/bin/bash
 # memory_calls.sh PROGRAM MODE: random sequences of the calls that a program may make on private memory,
 # on memory that is, was or becomes registered, against plain memory (memory_calls.cc). MODE: direct,
-# mediated, or reached (VRDMA_MEMORY=reached). One thread, and four.
+# mediated, guarded (by userfaultfd(2), where other modes have the threads held), or reached
+# (VRDMA_MEMORY=reached). One thread, and four.
 . "$(dirname "$0")/lib.sh"
 setup
 program=$1 mode=$2
 seconds=${VRDMA_RACE_SECONDS:-5}
 start_daemon
 # The program is its own peer, which mediation by two tenants would not change.
-two_vdevices direct $([[ $mode != mediated ]] || echo --no-direct)
+case $mode in
+  mediated) permissions=(--no-direct) ;;
+  guarded) permissions=(--allow userfaultfd) ;;
+  *) permissions=() ;;
+esac
+two_vdevices direct "${permissions[@]}"
 cp "$program" "$T/memory_calls"  # a build directory may be closed to other users
 reached() { ctl stats va | awk '$(NF - 1) ~ /^mr_reached_/ && $NF > 0 { printf "%s %s, ", $(NF - 1), $NF }'; }
 

@@ -17,6 +17,20 @@ namespace {
 
 // Bytes copied while the other threads are held; takes a few milliseconds.
 constexpr uint64_t kChunk = 16u << 20;
+constexpr uint64_t kNeighbourhood = 256u << 10;  // bytes
+
+// Whether [start, end) is still what it was found to be.
+bool is_plain(uint64_t start, uint64_t end, int prot) {
+  struct Seen {
+    int prot;
+    uint64_t at;
+  } seen{prot, start};
+  const SeeMapped see = [](const Mapped& one, void* with) {
+    auto& all = *static_cast<Seen*>(with);
+    if (one.start == all.at && one.anonymous && one.prot == all.prot) all.at = one.end;
+  };
+  return visit_mappings(start, end, see, &seen) && seen.at == end;
+}
 
 // Blocks writers of a range until it is destroyed. A process with one thread needs no protection.
 class WritersHeld {
@@ -95,27 +109,43 @@ bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
   return true;
 }
 
-uint64_t MemoryTable::convert(uint64_t start, uint64_t end, int prot, const Asker& asker,
-                              ipc::Reached* why) {
+// Programs register many small ranges next to each other. So pages are converted together with
+// those beside them where no other thread can unmap, move or empty these meanwhile: what is about
+// to be registered it leaves alone, but it does not know what lies beside that.
+bool MemoryTable::convert(const Mapped& one, const Asker& asker, ipc::Reached* why) {
   const bool alone = base::is_single_threaded() || watch_.is_alone_with();
   const int userfaultfd = alone ? -1 : open_userfaultfd();
-  uint64_t reached = start;
-  if (!alone && userfaultfd < 0) {
-    reached = convert_held(start, end, prot, asker, why);
-  } else {
+  uint64_t start = one.start, end = one.end;
+  if (userfaultfd < 0) widen(one, &start, &end);
+  if (alone || userfaultfd >= 0) {
     *why = ipc::Reached::kOther;
-    if (convert_guarded(start, end, prot, userfaultfd, alone)) reached = end;
+    if (!convert_guarded(start, end, one.prot, userfaultfd, alone)) return false;
+  } else {
+    uint64_t reached = convert_held(start, end, one.prot, asker, why);
+    if (reached < one.end && *why == ipc::Reached::kOther)
+      reached = convert_held(std::max(reached, one.start), one.end, one.prot, asker, why);
+    if (reached < one.end) return false;
+    start = one.start, end = one.end;
   }
-  if (reached == start) return start;
-  auto* const memory = reinterpret_cast<void*>(start);
-  (void)raw::madvise(memory, reached - start, MADV_DONTFORK);
-  if (!watch_.cover(start, reached)) {
+  if (!settle(start, end)) {
     *why = ipc::Reached::kUnseen;
-    return start;
+    return false;
   }
   // Maps many pages per fault, instead of one at each first write. Failure is harmless.
-  (void)raw::madvise(memory, reached - start, MADV_POPULATE_READ);
-  return reached;
+  (void)raw::madvise(reinterpret_cast<void*>(start), end - start, MADV_POPULATE_READ);
+  return true;
+}
+
+void MemoryTable::widen(const Mapped& one, uint64_t* start, uint64_t* end) const {
+  *start = std::max(one.whole_start, one.start / kNeighbourhood * kNeighbourhood);
+  *end = std::min(one.whole_end, (one.end + kNeighbourhood - 1) / kNeighbourhood * kNeighbourhood);
+  kept_out_.narrow(start, end, one.start, one.end);
+}
+
+// False: the watcher does not see what happens to these pages.
+bool MemoryTable::settle(uint64_t start, uint64_t end) {
+  (void)raw::madvise(reinterpret_cast<void*>(start), end - start, MADV_DONTFORK);
+  return watch_.cover(start, end);
 }
 
 bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int userfaultfd,
@@ -191,9 +221,20 @@ uint64_t MemoryTable::convert_chunk(uint64_t start, uint64_t end, int prot, cons
   return at;
 }
 
-// Nothing here may wait for another thread. Returns how far it came; the rest is unchanged.
+// Nothing here may wait for another thread. Returns how far it came; the rest is unchanged. The
+// threads are held until the pages are watched.
 uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int prot) {
+  const uint64_t reached = exchange_held(still, start, end, prot);
+  if (reached == start) return start;
+  const bool held = still.begin_exchange(ipc::HoldPhase::kExchanging);
+  (void)settle(start, reached);
+  if (held) (void)still.end_exchange();
+  return reached;
+}
+
+uint64_t MemoryTable::exchange_held(Standstill& still, uint64_t start, uint64_t end, int prot) {
   const size_t size = end - start;
+  if (!is_plain(start, end, prot)) return start;
   copy_pages(spare_.copy(), reinterpret_cast<void*>(start), size);
   if (!fill_arena(spare_.copy(), start, end) || !spare_.keep(start, size)) return start;
   uint64_t at = start;

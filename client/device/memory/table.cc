@@ -19,9 +19,6 @@ namespace {
 
 // Half of vm.max_map_count's default; beyond it memory is reached instead.
 constexpr uint32_t kMostMappings = 32000;
-// Bytes. Pages are converted together with those beside them in the same mapping: programs register
-// many small ranges next to each other, and to hold threads costs more than to copy pages.
-constexpr uint64_t kNeighbourhood = 256u << 10;
 constexpr uint32_t kCountEach = 4096;  // conversions
 
 bool is_asked_to_reach() {
@@ -89,11 +86,7 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
       return 0;
     }
     // What is converted stays so, also if the rest cannot be.
-    uint64_t from = std::max(one.whole_start, one.start / kNeighbourhood * kNeighbourhood);
-    uint64_t past =
-        std::min(one.whole_end, (one.end + kNeighbourhood - 1) / kNeighbourhood * kNeighbourhood);
-    kept_out_.narrow(&from, &past, one.start, one.end);
-    if (convert(from, past, one.prot, asker, why) < one.end) return 0;
+    if (!convert(one, asker, why)) return 0;
   }
   *why = ipc::Reached::kNot;
   *way = ipc::Way::kInPlace;
@@ -134,16 +127,25 @@ bool MemoryTable::has_room_for_mappings() {
   return !too_many_mappings_;
 }
 
+// A thread that unmaps or replaces memory of the arena sleeps until the watcher has seen it, and
+// the watcher waits for the exchange. So what was advised though the arena had just left it is
+// found.
 void MemoryTable::advise_arena(int advice) {
   struct Advice {
-    const MemoryTable* table;
+    MemoryTable* table;
     int advice;
   } given{this, advice};
   const SeeMapped advise = [](const Mapped& one, void* with) {
     const auto& all = *static_cast<Advice*>(with);
-    if (all.table->arena_.is_in(one) && is_memory_of_program(one))
-      (void)raw::madvise(reinterpret_cast<void*>(one.start), one.end - one.start, all.advice);
+    if (!all.table->arena_.is_in(one) || !is_memory_of_program(one)) return;
+    (void)raw::madvise(reinterpret_cast<void*>(one.start), one.end - one.start, all.advice);
+    const SeeMapped undo = [](const Mapped& now, void* table) {
+      if (!static_cast<MemoryTable*>(table)->arena_.is_in(now))
+        (void)raw::madvise(reinterpret_cast<void*>(now.start), now.end - now.start, MADV_DOFORK);
+    };
+    if (all.advice == MADV_DONTFORK) (void)visit_mappings(one.start, one.end, undo, all.table);
   };
+  const std::lock_guard lock(exchange_);
   (void)visit_shared_files(advise, &given);
 }
 

@@ -15,7 +15,8 @@
 // No write of another thread may be lost. A process with one thread has no other writer (signals
 // are blocked). Otherwise, if the vdevice may use userfaultfd(2), the range is write-protected, so
 // that writers wait until the new mapping is in place. Otherwise the daemon holds the other threads
-// (standstill.h), for a chunk of the range at a time. If it cannot, the memory is reached. The
+// (standstill.h), for a chunk of the range at a time, until the watcher sees what happens to the
+// pages. If it cannot, the memory is reached. The
 // converting thread writes only to its stack meanwhile, so a range in the mapping of that stack is
 // never converted.
 //
@@ -88,8 +89,10 @@ class MemoryTable {
   [[nodiscard]] ipc::Reached obstacle();
   [[nodiscard]] bool has_room_for_mappings();
   void advise_arena(int advice);
-  // exchange.cc. Returns the address up to which it succeeded.
-  uint64_t convert(uint64_t start, uint64_t end, int prot, const Asker& asker, ipc::Reached* why);
+  // exchange.cc. Those that return an address return that up to which they succeeded.
+  bool convert(const Mapped& one, const Asker& asker, ipc::Reached* why);
+  void widen(const Mapped& one, uint64_t* start, uint64_t* end) const;
+  bool settle(uint64_t start, uint64_t end);
   bool fill_arena(const void* from, uint64_t start, uint64_t end);
   bool convert_guarded(uint64_t start, uint64_t end, int prot, int userfaultfd, bool alone);
   uint64_t convert_held(uint64_t start, uint64_t end, int prot, const Asker& asker,
@@ -97,6 +100,7 @@ class MemoryTable {
   uint64_t convert_chunk(uint64_t start, uint64_t end, int prot, const Asker& asker,
                          ipc::Reached* why);
   uint64_t turn(Standstill& still, uint64_t start, uint64_t end, int prot);
+  uint64_t exchange_held(Standstill& still, uint64_t start, uint64_t end, int prot);
   bool give_back(const Mapped& one, const Asker& asker);
   uint64_t give_back_held(const Mapped& one, const Asker& asker);
   uint64_t turn_back(Standstill& still, uint8_t* copy, uint64_t start, uint64_t end, int prot);
