@@ -352,10 +352,11 @@ Result<Programs> find_programs() {
   if (error)
     return base::fail(error.value(),
                       "cannot read /proc/self/exe (" + error.message() + "): mount /proc first");
-  const fs::path bin = self.parent_path(), prefix = bin.parent_path();
-  Programs programs{self, bin / "vrdmactl", prefix / "sbin/vrdmad",
+  // Not by the name of the running file: in an archive that is the loader (packaging/tarball).
+  const fs::path prefix = self.parent_path().parent_path(), bin = prefix / "bin";
+  Programs programs{bin / "vrdma-sandbox", bin / "vrdmactl", prefix / "sbin/vrdmad",
                     prefix / "lib/vrdma/vrdma-bad-wire", bin};
-  for (const auto& program : {programs.vrdmactl, programs.vrdmad})
+  for (const auto& program : {programs.self, programs.vrdmactl, programs.vrdmad})
     if (::access(program.c_str(), X_OK) != 0)
       return base::fail(errno, program + " cannot be run (" + ::strerror(errno) +
                                    "): build or install all of vrdma, not this program alone");

@@ -46,3 +46,20 @@ inside '
 umount "$root/netns" "$root/dev/null"
 grep -q '^va *ACTIVE' "$T/daemon.log" || { cat "$T/daemon.log" "$root/tmp/log" || true; fail "there is no vdevice"; }
 [[ $status -eq 0 ]] || fail "the daemon ends with a status other than 0"
+
+say "an ordinary user has a sandbox, with a bad network, from wherever the archive was unpacked"
+mkdir "$T/elsewhere"
+tar -C "$T/elsewhere" -xf "$T/vrdma.tar.xz"
+chmod -R a+rX "$T/elsewhere" "$root/opt"
+read -ra as_user <<<"$(user_prefix nobody)"
+box() { (cd "$1" && timeout -k 5 60 "${as_user[@]}" env -i PATH=/usr/bin:/bin HOME=/ "${@:2}"); }
+box / "$root/opt/vrdma/bin/vrdma-sandbox" -- ibv_devices >"$T/box.log" 2>&1 || {
+  grep 'cannot make a user namespace' "$T/box.log" && skip "$(cat "$T/box.log")"
+  cat "$T/box.log"
+  fail "no sandbox"
+}
+grep -q vrdma0 "$T/box.log" || fail "no vdevice in the sandbox"
+box "$T/elsewhere/vrdma/bin" ./vrdma-sandbox --pair --loss 1 -- ibv_rc_pingpong -g 1 -n 100 -- \
+  ibv_rc_pingpong -g 1 -n 100 10.0.0.1 >"$T/box.log" 2>&1 || { cat "$T/box.log"; fail "no pair of programs"; }
+[[ $(readlink -f "$T/elsewhere/vrdma/sbin/vrdma-runtime") == "$T/elsewhere/vrdma/lib/vrdma/vrdma-oci-hook" ]] ||
+  fail "vrdma-runtime is not the hook"
