@@ -24,6 +24,7 @@
 #include "cli/sandbox/links.h"
 #include "cli/sandbox/listening.h"
 #include "cli/sandbox/process.h"
+#include "core/base/printable.h"
 
 namespace vrdma::cli::sandbox {
 
@@ -117,15 +118,22 @@ class Inside {
     auto wire = start(what, signals_);
     if (!wire) return base::pass(std::move(wire).error());
     output.reset();  // so that its end is seen
+    const std::string said = first_line(said_.get(), Clock::now() + kWirePatience);
+    if (said == "ready") return {};
+    return base::fail(EIO, "there is no bad network: " +
+                               (said.empty() ? "vrdma-bad-wire does not become ready" : said));
+  }
+
+  // What a program writes, which may come in pieces, until the line ends or the program does.
+  std::string first_line(int fd, Clock::time_point deadline) {
+    std::string line;
     std::array<char, 512> text{};
-    const bool answered =
-        wait_until(Clock::now() + kWirePatience, said_.get(), [] { return false; });
-    const ssize_t size = answered ? ::read(said_.get(), text.data(), text.size()) : 0;
-    const std::string said(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0)));
-    if (said == "ready\n") return {};
-    return base::fail(
-        EIO, "there is no bad network: " + (said.empty() ? "vrdma-bad-wire does not become ready"
-                                                         : said.substr(0, said.find('\n'))));
+    while (line.find('\n') == std::string::npos && wait_until(deadline, fd, [] { return false; })) {
+      const ssize_t size = ::read(fd, text.data(), text.size());
+      if (size <= 0) break;
+      line.append(text.data(), static_cast<size_t>(size));
+    }
+    return line.substr(0, line.find('\n'));
   }
 
   static tl::unexpected<base::Error> explained(Step step, const Result<void>& failed) {
@@ -233,9 +241,14 @@ class Inside {
                                              std::chrono::duration<double>(options_.wait));
     Listening listening(*server, programs_.vrdmactl, run_dir(), name_of(0));
     // A server that has gone into the background has ended with 0.
-    while (Clock::now() < deadline && !failed(commands_[0]) && !listening.check(signals_))
+    bool listens = false;
+    while (Clock::now() < deadline && !failed(commands_[0]) &&
+           !(listens = listening.check(signals_)))
       wait_until(std::min(deadline, Clock::now() + milliseconds(20)), -1,
                  [this] { return failed(commands_[0]); });
+    if (!listens && !failed(commands_[0]) && options_.wait > 0)
+      complain("note: the server, " + base::printable(options_.commands[0][0]) +
+               ", does not listen on a TCP port or by rdma_cm yet; the client starts (--wait)");
     if (failed(commands_[0])) {
       complain("the server ended with status " + std::to_string(*commands_[0].status) +
                " before the client was started");
@@ -354,8 +367,10 @@ Result<Programs> find_programs() {
                       "cannot read /proc/self/exe (" + error.message() + "): mount /proc first");
   // Not by the name of the running file: in an archive that is the loader (packaging/tarball).
   const fs::path prefix = self.parent_path().parent_path(), bin = prefix / "bin";
-  Programs programs{bin / "vrdma-sandbox", bin / "vrdmactl", prefix / "sbin/vrdmad",
-                    prefix / "lib/vrdma/vrdma-bad-wire", bin};
+  const fs::path libraries = prefix / "lib/vrdma";
+  Programs programs{bin / "vrdma-sandbox",        bin / "vrdmactl",
+                    prefix / "sbin/vrdmad",       libraries / "vrdma-bad-wire",
+                    libraries / "vrdma-pingpong", bin};
   for (const auto& program : {programs.self, programs.vrdmactl, programs.vrdmad})
     if (::access(program.c_str(), X_OK) != 0)
       return base::fail(errno, program + " cannot be run (" + ::strerror(errno) +

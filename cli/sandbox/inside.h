@@ -13,7 +13,7 @@ namespace vrdma::cli::sandbox {
 
 // The programs in this program's build tree or installation.
 struct Programs {
-  std::string self, vrdmactl, vrdmad, bad_wire, bin_dir;
+  std::string self, vrdmactl, vrdmad, bad_wire, pingpong, bin_dir;
 };
 [[nodiscard]] base::Result<Programs> find_programs();
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "cli/sandbox/demo.h"
 #include "cli/sandbox/inside.h"
 #include "cli/sandbox/process.h"
 
@@ -59,6 +60,7 @@ int run(int argc, char** argv) {
   if (!parse(argc, argv, &options, &status)) return status;
   const auto programs = find_programs();
   if (!programs) return complain(programs.error().message());
+  if (options.demo) return show_demo(*programs);
   Fd log;
   if (!options.log.empty()) {
     log = Fd(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));

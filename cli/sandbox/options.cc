@@ -13,6 +13,7 @@ namespace {
 
 const char* const kFooter =
     "Examples:\n"
+    "  vrdma-sandbox --demo\n"
     "  vrdma-sandbox -- ibv_devinfo\n"
     "  vrdma-sandbox --vdevices 2 -- make check\n"
     "  vrdma-sandbox --pair -- ib_write_bw -- ib_write_bw 10.0.0.1\n"
@@ -54,6 +55,7 @@ bool parse(int argc, char** argv, Options* options, int* status) {
                "vrdma-sandbox");
   app.footer(kFooter);
   app.set_version_flag("--version", "vrdma-sandbox " VRDMA_VERSION);
+  app.add_flag("--demo", options->demo, "two small programs show what to expect; takes seconds");
   app.add_option("--vdevices", options->vdevices, "how many the command gets")
       ->check(CLI::Range(1u, 64u))
       ->type_name("N")
@@ -89,6 +91,11 @@ bool parse(int argc, char** argv, Options* options, int* status) {
   } catch (const CLI::ParseError& wrong) {
     *status =
         complain(std::string(wrong.what()) + "; the command stands behind --, see --help", kUsage);
+    return false;
+  }
+  if (options->demo) {
+    if (argc == 2) return true;
+    *status = complain("--demo stands alone: it runs programs of its own", kUsage);
     return false;
   }
   for (const auto& quota : quotas)

@@ -17,6 +17,7 @@ constexpr int kBySignal = 128;  // plus the signal that ended the command
 using Words = std::vector<std::string>;
 
 struct Options {
+  bool demo = false;         // show_demo(), and nothing else
   unsigned vdevices = 1;     // for the command; with `pair` one for each of the two
   bool pair = false;         // `commands` are server and client
   bool two_tenants = false;  // each vdevice has its own tenant; all are in one fabric

@@ -25,7 +25,7 @@ _vrdma_sandbox() {
         --vdevices | --quota | --wait | --loss | --reorder | --duplicate | --corrupt | --mark | --delay | --jitter | --queue | \
             --rate | --behind | --seed) return ;;
     esac
-    mapfile -t COMPREPLY < <(compgen -W "-- --vdevices --pair --two-tenants --root --wait --log \
+    mapfile -t COMPREPLY < <(compgen -W "-- --demo --vdevices --pair --two-tenants --root --wait --log \
         --quota --allow --no-direct --loss --reorder --duplicate --corrupt --mark --delay --jitter --queue --rate \
         --behind --right-checksum --all --seed --help --version" -- "$cur")
 }

@@ -15,7 +15,7 @@ setup
 mkdir -p "$T/tree/lib" "$T/work"
 cp -r "$BUILD/bin" "$BUILD/sbin" "$T/tree/"
 cp -r "$T/lib" "$T/tree/lib/vrdma"
-cp -r "$BUILD/lib/vrdma/bin" "$BUILD/lib/vrdma/vrdma-bad-wire" "$T/tree/lib/vrdma/"
+cp -r "$BUILD/lib/vrdma/bin" "$BUILD"/lib/vrdma/vrdma-{bad-wire,pingpong} "$T/tree/lib/vrdma/"
 chmod -R a+rX "$T/tree"
 chmod 777 "$T/work"
 SANDBOX=$T/tree/bin/vrdma-sandbox
@@ -101,13 +101,28 @@ equals "what the daemon does for one tenant" "$(worked)" 0
 [[ $(worked --two-tenants) -ge 100 ]] || fail "two tenants have direct links"
 began=$SECONDS
 ends_with 3 box --pair -- sleep 1000 -- sh -c 'exit 3'
+says "note: the server, sleep, does not listen"
 [[ $((SECONDS - began)) -lt 40 ]] || fail "a server that does not end is waited for"
 ends_with 4 box --pair -- sh -c 'exit 4' -- true
 says "the server ended with status 4"
 
+say "the demonstration"
+ends_with 2 box --demo -- true
+says "--demo stands alone"
+if [[ -w /dev/net/tun ]]; then
+  ends_with 0 box --demo
+  equals "what it measures" "$(grep -cE '^[a-z ]+ [0-9.]+ us +[0-9.]+ GiB/s$' "$T/words.log")" 3
+fi
+
 say "a bad network between the two"
 ends_with 2 box --loss 1 -- true
 says "want --pair"
+# shellcheck disable=SC2016
+no_tun() { unshare --mount --propagation private bash -c 'mount -t tmpfs tmpfs /dev/net && exec "$@"' - "${as_user[@]}" env -i "${sane[@]}" "$SANDBOX" "$@"; }
+if [[ -d /dev/net ]] && no_tun -- true >/dev/null 2>&1; then
+  ends_with 125 no_tun --pair --loss 1 -- true -- true
+  says "cannot open /dev/net/tun (No such file or directory): load the module tun, or give the container that device"
+fi
 if [[ -w /dev/net/tun ]]; then
   # Programs that wait for each other at their end: where the last acknowledgement is lost to one that has ended already,
   # its peer gets RETRY_EXC, as of any adapter.
