@@ -11,8 +11,8 @@
 #include "cli/cdi.h"
 #include "cli/completion.h"
 #include "cli/exec.h"
-#include "cli/quota_argument.h"
 #include "cli/top.h"
+#include "provisioning/kind.h"
 
 namespace vrdma::cli {
 
@@ -55,11 +55,17 @@ Outcome print_chosen(const Options& options, Output& output,
   });
 }
 
+std::string for_shell(const std::string& text) {
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 // Appends the settings to a repeated QuotaSetting field of a request.
 template <class Settings>
 Outcome add_quota(const std::vector<std::string>& texts, Settings& settings) {
   for (const auto& text : texts) {
-    auto quota = parse_quota(text);
+    auto quota = provisioning::parse_settings(text);
     if (!quota) return base::pass(std::move(quota).error());
     for (const auto& [kind, limit] : *quota) {
       auto& setting = *settings.Add();
@@ -317,6 +323,16 @@ Outcome exec(const Options& options, Output&) {
   });
   if (!asked) return asked;
   return base::pass(exec_in(*found, options.run_dir, options.command));
+}
+
+Outcome environment(const Options& options, Output&) {
+  const auto libraries = library_dir();
+  if (!libraries) return base::pass(libraries.error());
+  std::cout << "export LD_LIBRARY_PATH=" << for_shell(*libraries)
+            << "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n";
+  if (options.run_dir != api::kDefaultRunDir)
+    std::cout << "export VRDMA_RUN_DIR=" << for_shell(options.run_dir) << '\n';
+  return {};
 }
 
 Outcome cdi_generate(const Options& options, Output&) {

@@ -18,7 +18,7 @@ struct Options {
   std::string name;
   std::vector<std::string> names;                     // of vdevices
   std::string netns, netdev, parent, tenant, fabric;  // for a new vdevice
-  std::vector<std::string> quota;                     // each as parse_quota() accepts it
+  std::vector<std::string> quota;  // each as provisioning::parse_settings() accepts it
   std::vector<std::string> allow;
   bool no_direct = false;
   std::vector<std::string> addresses;
@@ -63,8 +63,10 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome watch(const Options& options, Output& output);
 // Replaces the process; returns only on errors.
 [[nodiscard]] Outcome exec(const Options& options, Output& output);
-// Prints the findings; returns an error if one is a problem.
+// Prints the findings; returns an error if one is a problem, EAGAIN if nothing is known.
 [[nodiscard]] Outcome diagnose(const Options& options, Output& output);
+// Prints commands for a shell that runs programs without exec(); needs no daemon.
+[[nodiscard]] Outcome environment(const Options& options, Output& output);
 // Writes the CDI specification; needs no daemon.
 [[nodiscard]] Outcome cdi_generate(const Options& options, Output& output);
 [[nodiscard]] Outcome version(const Options& options, Output& output);

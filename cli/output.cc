@@ -9,12 +9,16 @@
 
 #include "cli/address_text.h"
 #include "cli/json.h"
-#include "cli/quota_argument.h"
 #include "cli/table.h"
+#include "provisioning/kind.h"
 
 namespace vrdma::cli {
 
 namespace {
+
+std::string limit_text(uint64_t limit) {
+  return limit == provisioning::kCeiling ? "max" : std::to_string(limit);
+}
 
 constexpr auto kRight = Table::Align::kRight;
 

@@ -1,7 +1,8 @@
 // vrdmactl, the operator's command line. This file parses it; commands.h implements the commands.
 //
-// Exit status: 0 success, 1 the operation failed, 2 the command line is wrong. An error is one line
-// on stderr.
+// Exit status: 0 success, 1 the operation failed, 2 the command line is wrong, or doctor learned
+// nothing; of exec that of the program, or 125 if it was not started. An error is one line on
+// stderr.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -10,7 +11,7 @@
 #include "api/client.h"
 #include "cli/cdi.h"
 #include "cli/commands.h"
-#include "cli/quota_argument.h"
+#include "provisioning/kind.h"
 
 namespace vrdma::cli {
 namespace {
@@ -32,6 +33,7 @@ class Grammar {
         ->check(CLI::IsMember({"table", "json"}))
         ->type_name("FORMAT")
         ->capture_default_str();
+    app_.add_flag("-j,--json", json_, "the same as -o json");
     add_vdev();
     add_quota();
     add_others();
@@ -39,7 +41,7 @@ class Grammar {
 
   CLI::App& app() { return app_; }
   [[nodiscard]] Command command() const { return command_; }
-  [[nodiscard]] bool json() const { return format_ == "json"; }
+  [[nodiscard]] bool json() const { return json_ || format_ == "json"; }
 
  private:
   // A word with subcommands. Global options may follow any word.
@@ -64,12 +66,13 @@ class Grammar {
   }
   CLI::Option& quota(CLI::App& sub, const char* option) {
     return quota(sub, option, options_.quota,
-                 "limits, such as qp=64,mr_bytes=16g (suffixes k m g t, or max)");
+                 "limits, such as qp=64,mr_bytes=16g,bandwidth=10gbit (see quota --help)");
   }
   static CLI::Option& quota(CLI::App& sub, const char* option, std::vector<std::string>& into,
                             const char* help) {
     const auto check = [](const std::string& value) {
-      const auto parsed = parse_quota(value);
+      if (value.empty()) return std::string("'' is not a quota such as qp=64");
+      const auto parsed = provisioning::parse_settings(value);
       return parsed ? std::string() : parsed.error().message();
     };
     return *sub.add_option(option, into, help)->check(check, "")->type_name("KIND=N,...");
@@ -112,16 +115,18 @@ class Grammar {
                     "the order of GID indices: dense or mlx5 (dense)")
         ->check(CLI::IsMember({"dense", "mlx5"}))
         ->type_name("LAYOUT");
-    name(leaf(vdev, "list", "list vdevices, one per line", vdev_list), "only this one");
+    CLI::App& list = leaf(vdev, "list", "list vdevices, one per line", vdev_list);
+    list.alias("ls");
+    name(list, "only this one");
     name(leaf(vdev, "show", "show all details", vdev_show), "only this one");
-    leaf(vdev, "delete", "delete vdevices", vdev_delete)
-        .add_option("NAME", options_.names, "vdevices")
-        ->type_name("")
-        ->required();
+    CLI::App& remove = leaf(vdev, "delete", "delete vdevices", vdev_delete);
+    remove.alias("rm");
+    remove.add_option("NAME", options_.names, "vdevices")->type_name("")->required();
   }
 
   void add_quota() {
     CLI::App& group_app = group("quota", "resource limits of vdevices");
+    group_app.footer("Kinds, each with what its limit is:\n" + provisioning::help_on_kinds());
     CLI::App& show = leaf(group_app, "show", "show use and limits", quota_show);
     name(show, "only this vdevice");
     show.add_flag("--cgroup", options_.by_cgroup, "show the use by control group");
@@ -188,7 +193,12 @@ class Grammar {
     text(sick, "--to", options_.peer, "ADDRESS", "a peer that its vdevices should reach");
     sick.footer("Or a program after --, which is not run: vrdmactl doctor -- CMD...");
     add_cdi();
+    leaf(app_, "env", "print what a shell needs to run programs on vdevices", environment)
+        .footer("In the shell: eval \"$(vrdmactl env)\"");
     leaf(app_, "version", "show the versions of vrdmactl and the daemon", version);
+    app_.add_subcommand("help", "print this help message")->callback([] {
+      throw CLI::CallForHelp();
+    });
     leaf(group("completion", "shell completion"), "bash", "print the script", completion_bash);
   }
 
@@ -206,6 +216,7 @@ class Grammar {
   CLI::App app_{"drives vrdmad, the daemon of virtual RDMA devices"};
   Options& options_;
   std::string format_ = "table";
+  bool json_ = false;
   Command command_ = nullptr;
 };
 
@@ -230,6 +241,13 @@ int complain(std::string sentence, int status) {
       sentence.begin(), sentence.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   std::cerr << "vrdmactl: " << sentence << '\n';
   return status;
+}
+
+// As timeout(1) and docker-run(1), so that it is not taken for the program's.
+int failed_status(Command command, const base::Error& error) {
+  constexpr int kNotStarted = 125;
+  if (command == exec) return kNotStarted;
+  return command == diagnose && error.code() == EAGAIN ? 2 : 1;
 }
 
 int run(int argc, char** argv) {
@@ -257,7 +275,7 @@ int run(int argc, char** argv) {
   options.format = grammar.json() ? Format::kJson : Format::kTable;
   Output output(std::cout, options.format);
   if (auto outcome = grammar.command()(options, output); !outcome)
-    return complain(outcome.error().message(), 1);
+    return complain(outcome.error().message(), failed_status(grammar.command(), outcome.error()));
   if (!std::cout.flush()) return complain("cannot write the output", 1);
   return 0;
 }

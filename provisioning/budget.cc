@@ -192,6 +192,14 @@ base::Result<void> Budget::set(const BudgetSpec& spec) {
                                  " of a ceiling; set their bandwidth_min to 0 first");
   Wanted all_defaults = defaults_;
   merge(all_defaults, *defaults);
+  for (const Kind kind : all_kinds()) {
+    const auto most = at(all, kind), given = at(all_defaults, kind);
+    if (most && given && *given > *most && !is_dealt(kind))
+      return base::fail(EINVAL, whose_ + ": quota " + std::string(traits(kind).name) +
+                                    ": the default, " + std::to_string(*given) +
+                                    ", is above the ceiling, " + std::to_string(*most) +
+                                    "; give it another default, or raise the ceiling");
+  }
   adopt(all_defaults, all, overcommit);
   return {};
 }

@@ -1,8 +1,8 @@
 #include "provisioning/kind.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 
 namespace vrdma::provisioning {
 
@@ -15,55 +15,135 @@ constexpr uint64_t kAllProcessors = 100 * kKi;
 // The ceilings of queues, keys and depths are the sizes of the tables shared by programs and
 // workers. The defaults let perftest, UCX and MPI run with dozens of peers.
 constexpr std::array<KindTraits, kKindCount> kTraits{{
-    {"context", 1 * kKi, 64 * kKi, Measure::kTotal},
-    {"pd", 1 * kKi, 64 * kKi, Measure::kTotal},
-    {"mr", 128 * kKi, 1024 * kKi, Measure::kTotal},
-    {"mr_bytes", uint64_t{16} << 30, uint64_t{1} << 47, Measure::kTotal},
-    {"cq", 2 * kKi, 64 * kKi, Measure::kTotal},
-    {"cqe", 1024 * kKi, 4096 * kKi, Measure::kPerObject},
-    {"qp", 1 * kKi, 64 * kKi, Measure::kTotal},
-    {"send_wr", 16 * kKi, 32 * kKi, Measure::kPerObject},
-    {"recv_wr", 16 * kKi, 32 * kKi, Measure::kPerObject},
-    {"srq", 1 * kKi, 64 * kKi, Measure::kTotal},
-    {"ah", 16 * kKi, 1024 * kKi, Measure::kTotal},
-    {"mw", 4 * kKi, 1024 * kKi, Measure::kTotal},
-    {"conns", 2 * kKi, 128 * kKi, Measure::kTotal},
-    {"conn_rate", 2'000, 1'000'000, Measure::kRate},
-    {"req_rate", 200'000, 1'000'000'000, Measure::kRate},
-    {"cm_ids", 64 * kKi, 1024 * kKi, Measure::kTotal},
-    {"cm_conns", 64 * kKi, 1024 * kKi, Measure::kTotal},
-    {"cm_rate", 50'000, 1'000'000, Measure::kRate},
-    {"cm_events", 64 * kKi, 1024 * kKi, Measure::kTotal},
-    {"cm_early", 2 * kKi, 16 * kKi, Measure::kTotal},
-    {"mr_rate", 1'000'000, 1'000'000, Measure::kRate},
-    {"bandwidth", kAnyBandwidth, kAnyBandwidth, Measure::kRate},
-    {"bandwidth_min", 0, kAnyBandwidth, Measure::kRate},
-    {"msg_rate", 1'000'000'000, 1'000'000'000, Measure::kRate},
-    {"worker_memory", uint64_t{64} << 20, uint64_t{1} << 40, Measure::kTotal},
-    {"cpu", kAllProcessors, kAllProcessors, Measure::kRate},
+    {"context", 0, 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"pd", 0, 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"mr", 0, 128 * kKi, 1024 * kKi, Measure::kTotal},
+    {"mr_bytes", 0, uint64_t{16} << 30, uint64_t{1} << 47, Measure::kTotal, Unit::kBytes},
+    {"cq", 0, 2 * kKi, 64 * kKi, Measure::kTotal},
+    {"cqe", 0, 1024 * kKi, 4096 * kKi, Measure::kPerObject},
+    {"qp", 0, 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"send_wr", 0, 16 * kKi, 32 * kKi, Measure::kPerObject},
+    {"recv_wr", 0, 16 * kKi, 32 * kKi, Measure::kPerObject},
+    {"srq", 0, 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"ah", 0, 16 * kKi, 1024 * kKi, Measure::kTotal},
+    {"mw", 0, 4 * kKi, 1024 * kKi, Measure::kTotal},
+    {"conns", 0, 2 * kKi, 128 * kKi, Measure::kTotal},
+    {"conn_rate", 1, 2'000, 1'000'000, Measure::kRate},
+    {"req_rate", 1, 200'000, 1'000'000'000, Measure::kRate},
+    {"cm_ids", 0, 64 * kKi, 1024 * kKi, Measure::kTotal},
+    {"cm_conns", 0, 64 * kKi, 1024 * kKi, Measure::kTotal},
+    {"cm_rate", 0, 50'000, 1'000'000, Measure::kRate},
+    {"cm_events", 0, 64 * kKi, 1024 * kKi, Measure::kTotal},
+    {"cm_early", 0, 2 * kKi, 16 * kKi, Measure::kTotal},
+    {"mr_rate", 1, 1'000'000, 1'000'000, Measure::kRate},
+    {"bandwidth", 1, kAnyBandwidth, kAnyBandwidth, Measure::kRate, Unit::kBytesPerSecond},
+    {"bandwidth_min", 0, 0, kAnyBandwidth, Measure::kRate, Unit::kBytesPerSecond},
+    {"msg_rate", 1, 1'000'000'000, 1'000'000'000, Measure::kRate},
+    {"worker_memory", kKi* kKi, uint64_t{64} << 20, uint64_t{1} << 40, Measure::kTotal,
+     Unit::kBytes},
+    {"cpu", 1, kAllProcessors, kAllProcessors, Measure::kRate, Unit::kPercent},
 }};
 static_assert(kTraits[static_cast<size_t>(Kind::kCpu)].name == "cpu");
 
 std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
 
-base::Result<uint64_t> parse_limit(std::string_view text) {
+struct UnitWords {
+  const char* what;  // completes "is not ..."
+  const char* examples;
+};
+UnitWords words_of(Unit unit) {
+  switch (unit) {
+    case Unit::kCount:
+      break;
+    case Unit::kBytes:
+      return {"a number of bytes", "512m, 1.5g, 16GB"};
+    case Unit::kBytesPerSecond:
+      return {"a number of bytes per second", "50m, 1.5g, 10gbit"};
+    case Unit::kPercent:
+      return {"a percentage of one processor", "50, 250%"};
+  }
+  return {"a number", "64, 16k"};
+}
+
+struct Factor {
+  uint64_t times = 0, by = 1;  // times 0: there is no such unit
+};
+Factor factor_of(std::string_view suffix, Unit unit) {
+  static constexpr std::string_view kPrefixes = "kmgt";
+  std::string rest;
+  for (const char c : suffix)
+    rest += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (unit == Unit::kPercent && rest == "%") return {1};
+  const size_t prefix = rest.empty() ? std::string::npos : kPrefixes.find(rest[0]);
+  const size_t power = prefix == std::string::npos ? 0 : prefix + 1;
+  if (power > 0) rest.erase(0, 1);
+  if (unit == Unit::kBytesPerSecond && rest == "bit") {
+    uint64_t times = 1;
+    for (size_t i = 0; i < power; ++i) times *= 1000;
+    return {times, 8};
+  }
+  const bool bytes = unit == Unit::kBytes || unit == Unit::kBytesPerSecond;
+  if (rest.empty() || (bytes && (rest == "b" || (rest == "ib" && power > 0))))
+    return {uint64_t{1} << (10 * power)};
+  return {};
+}
+
+base::Result<uint64_t> parse_limit(std::string_view text, Unit unit) {
   if (text == "max") return kCeiling;
-  uint64_t number = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  if (error == std::errc::result_out_of_range)
-    return base::fail(EINVAL, quoted(text) + " is beyond 64 bits");
-  if (error == std::errc() && end == last) return number;
-  static constexpr std::string_view kSuffixes = "kmgt";
-  const size_t power =
-      error == std::errc() && end + 1 == last
-          ? kSuffixes.find(static_cast<char>(std::tolower(static_cast<unsigned char>(*end))))
-          : std::string_view::npos;
-  if (power == std::string_view::npos)
-    return base::fail(EINVAL, quoted(text) + " is not a number such as 64, 16k or max");
-  const auto shift = 10 * (power + 1);
-  if (number > UINT64_MAX >> shift) return base::fail(EINVAL, quoted(text) + " is beyond 64 bits");
-  return number << shift;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  unsigned __int128 number = 0;
+  Factor factor;
+  uint64_t by = 1;  // for digits behind the point
+  size_t at = 0;
+  bool point = false;
+  for (; at < text.size() && (is_digit(text[at]) || (text[at] == '.' && at > 0 && !point)); ++at) {
+    point = point || text[at] == '.';
+    if (text[at] == '.') continue;
+    number = number * 10 + static_cast<unsigned>(text[at] - '0');
+    if (point) by *= 10;
+    if (number > UINT64_MAX || by > 1'000'000'000)
+      return base::fail(EINVAL, quoted(text) + " has too many digits, or is beyond 64 bits");
+  }
+  if (at > 0 && is_digit(text[at - 1])) factor = factor_of(text.substr(at), unit);
+  if (factor.times == 0) {
+    const UnitWords words = words_of(unit);
+    return base::fail(
+        EINVAL, quoted(text) + " is not " + words.what + " such as " + words.examples + " or max");
+  }
+  number *= factor.times;
+  if (number % (by * factor.by) != 0)
+    return base::fail(EINVAL, quoted(text) + " is not a whole number");
+  number /= by * factor.by;
+  if (number > UINT64_MAX) return base::fail(EINVAL, quoted(text) + " is beyond 64 bits");
+  return static_cast<uint64_t>(number);
+}
+
+// The number of letters to be changed, added or left out.
+size_t distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);
+  for (size_t i = 0; i <= to.size(); ++i) row[i] = i;
+  for (size_t i = 1; i <= from.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= to.size(); ++j) {
+      const size_t changed = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[to.size()];
+}
+
+std::string no_such_kind(const std::string& name) {
+  constexpr size_t kLikely = 2, kLongestName = 32;
+  std::string sentence = "there is no quota kind '" + name + "'";
+  const auto nearest =
+      std::min_element(kTraits.begin(), kTraits.end(), [&](const auto& a, const auto& b) {
+        return distance(name, a.name) < distance(name, b.name);
+      });
+  if (name.size() <= kLongestName && distance(name, nearest->name) <= kLikely)
+    sentence.append("; do you mean ").append(nearest->name).append("?");
+  return sentence + "; there are " + kind_names();
 }
 
 }  // namespace
@@ -107,9 +187,7 @@ base::Result<Wanted> understand(const std::vector<Setting>& settings) {
   Wanted wanted;
   for (const auto& setting : settings) {
     const auto kind = find_kind(setting.kind);
-    if (!kind)
-      return base::fail(EINVAL,
-                        "there is no quota kind '" + setting.kind + "'; there are " + kind_names());
+    if (!kind) return base::fail(EINVAL, no_such_kind(setting.kind));
     const std::string what = "quota " + setting.kind;
     auto& slot = wanted[static_cast<size_t>(*kind)];
     if (slot) return base::fail(EINVAL, what + " is named twice");
@@ -118,11 +196,10 @@ base::Result<Wanted> understand(const std::vector<Setting>& settings) {
     if (*slot > ceiling)
       return base::fail(EINVAL, what + ": " + std::to_string(*slot) + " is above the maximum, " +
                                     std::to_string(ceiling));
-    if (*slot == 0 &&
-        (*kind == Kind::kConnRate || *kind == Kind::kReqRate || *kind == Kind::kMrRate ||
-         *kind == Kind::kBandwidth || *kind == Kind::kMsgRate || *kind == Kind::kWorkerMemory ||
-         *kind == Kind::kCpu))
-      return base::fail(EINVAL, what + ": 0 would block everything; the minimum is 1");
+    if (const uint64_t least = traits(*kind).least; *slot < least)
+      return base::fail(EINVAL, what + ": " + std::to_string(*slot) +
+                                    " would block everything; the minimum is " +
+                                    std::to_string(least));
   }
   return wanted;
 }
@@ -139,12 +216,26 @@ base::Result<std::vector<Setting>> parse_settings(std::string_view text) {
     const std::string kind(setting.substr(0, equals));
     for (const auto& earlier : settings)
       if (earlier.kind == kind) return base::fail(EINVAL, "quota " + kind + " is named twice");
-    auto limit = parse_limit(setting.substr(equals + 1));
+    const auto known = find_kind(kind);
+    auto limit =
+        parse_limit(setting.substr(equals + 1), known ? traits(*known).unit : Unit::kCount);
     if (!limit) return base::pass(std::move(limit).error(), "quota " + kind);
     settings.push_back({kind, *limit});
     if (comma == std::string_view::npos) return settings;
     text.remove_prefix(comma + 1);
   }
+}
+
+std::string help_on_kinds() {
+  std::string text;
+  for (const Unit unit : {Unit::kCount, Unit::kBytes, Unit::kBytesPerSecond, Unit::kPercent}) {
+    const UnitWords words = words_of(unit);
+    text.append(words.what).append(" (").append(words.examples).append(", max):");
+    for (const auto& one : kTraits)
+      if (one.unit == unit) text.append(" ").append(one.name);
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace vrdma::provisioning

@@ -54,12 +54,15 @@ constexpr size_t kKindCount = 26;
 constexpr uint64_t kCpuPercent = 10'000'000;
 
 enum class Measure : uint8_t { kTotal, kPerObject, kRate };
+enum class Unit : uint8_t { kCount, kBytes, kBytesPerSecond, kPercent };
 
 struct KindTraits {
   std::string_view name;  // as on the command line: "mr_bytes"
+  uint64_t least;         // the lowest limit with which something still works, or 0
   uint64_t initial;       // limit of a vdevice that does not set one
   uint64_t ceiling;       // the highest limit that the implementation supports
   Measure measure;
+  Unit unit = Unit::kCount;
   [[nodiscard]] bool per_object() const { return measure == Measure::kPerObject; }
 };
 
@@ -93,15 +96,22 @@ struct Setting {
 constexpr uint64_t kCeiling = UINT64_MAX;
 
 // Converts settings to limits; kinds that are not listed are absent. EINVAL with a sentence for an
-// unknown kind (the sentence lists all kinds), a duplicate, a limit above the ceiling, a rate of 0.
+// unknown kind (the sentence lists all kinds), a duplicate, a limit above the ceiling or too low.
 using Wanted = std::array<std::optional<uint64_t>, kKindCount>;
 [[nodiscard]] base::Result<Wanted> understand(const std::vector<Setting>& settings);
 
 // settings := "" | setting *("," setting)
-// setting  := kind "=" (digits [k|m|g|t] | "max")     suffixes are powers of 1024, either case
+// setting  := kind "=" (number [unit] | "max")        number: digits, also with a fraction; either
+// case unit     := k|m|g|t                 powers of 1024
+//           | [k|m|g|t]["i"]"b"       of bytes: the same
+//           | [k|m|g|t]"bit"          of bytes per second: powers of 1000, as tc(8)
+//           | "%"                     of a percentage
 //
-// EINVAL with a sentence for malformed text, a number beyond 64 bits, or a duplicate. Kinds are
-// checked by Ledger::set_limits().
+// EINVAL with a sentence for malformed text, a number beyond 64 bits or that is not whole, or a
+// duplicate. Kinds are checked by Ledger::set_limits(); an unknown one is taken for a count.
 [[nodiscard]] base::Result<std::vector<Setting>> parse_settings(std::string_view text);
+
+// The kinds by unit, with an example of each: for people.
+[[nodiscard]] std::string help_on_kinds();
 
 }  // namespace vrdma::provisioning

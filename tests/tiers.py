@@ -119,6 +119,7 @@ ROWS = [
     # What users install and read.
     (r"integration\.(sandbox\.nobody|packages|tarball|systemd|quickstart|docs\..*)$", "gate", ""),
     (r"integration\.contributing", "all", "a command of CONTRIBUTING.md"),
+    (r"integration\.release", "all", "a file of a release that a bare Debian 12 or 13 cannot use"),
     (r"integration\.sandbox\.root", "all", "a sandbox that root starts"),
 
     # Programs of others.

@@ -39,6 +39,8 @@ Outcome diagnose(const Options& options, Output&) {
     doctor::print_table(*findings, std::cout);
   std::cout.flush();
   const size_t problems = doctor::problems_in(*findings);
+  if (problems == 0 && nothing_known(*findings))
+    return base::fail(EAGAIN, "nothing is known: run it as root, or as the program's user");
   if (problems == 0) return {};
   return base::fail(ENODEV, std::to_string(problems) + (problems == 1 ? " problem" : " problems"));
 }

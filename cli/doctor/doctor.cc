@@ -22,6 +22,7 @@
 #include "cli/doctor/process.h"
 #include "cli/exec.h"
 #include "core/base/fd.h"
+#include "provisioning/kind.h"
 
 namespace vrdma::cli::doctor {
 
@@ -58,6 +59,7 @@ class Examination {
     if (subject_.process && question_.netns.empty()) judge_process();
     judge_session();
     judge_memory();
+    judge_quota();
     if (question_.peer) judge_way_to(*question_.peer);
     return std::move(findings_);
   }
@@ -299,7 +301,8 @@ class Examination {
 
   [[nodiscard]] std::string netns_words() const {
     if (!question_.netns.empty()) return question_.netns;
-    return "pid:" + std::to_string(question_.pid.value_or(::getppid()));
+    // $$: the shell's, into which the remedy is copied.
+    return question_.pid ? "pid:" + std::to_string(*question_.pid) : "pid:$$";
   }
 
   // Without a vdevice, the later checks have nothing to examine.
@@ -418,6 +421,36 @@ class Examination {
                          " has regions that are reached, not in place, which is slower: " +
                          reasons + " (regions, by reason; see --allow userfaultfd in vrdmactl(8))");
     }
+  }
+
+  // What a limit has refused or delayed so far.
+  void judge_quota() {
+    const auto own = own_vdevs();
+    if (own.empty()) return;
+    auto client = api::Client::connect(question_.run_dir);
+    if (!client) return;
+    for (const auto* vdev : own) {
+      const auto counters = client->counters("id:" + std::to_string(vdev->id()));
+      if (!counters) continue;
+      for (const auto& row : vdev->quota())
+        for (const auto& counter : *counters)
+          if (counter.name() == "quota_refused_" + row.kind() && counter.value() > 0)
+            judge_refusals(*vdev, row, counter.value());
+    }
+  }
+  void judge_refusals(const v1::Vdev& vdev, const v1::Quota& row, uint64_t refused) {
+    const auto kind = provisioning::find_kind(row.kind());
+    const bool rate = kind && provisioning::traits(*kind).measure == provisioning::Measure::kRate;
+    const std::string text = vdev.name() + " has " + (rate ? "delayed " : "refused ") + row.kind() +
+                             " " + std::to_string(refused) + " times; " +
+                             std::to_string(row.used()) + " of " + std::to_string(row.limit()) +
+                             " are in use";
+    const std::string remedy = "'vrdmactl quota set " + vdev.name() + " " + row.kind() + "=" +
+                               std::to_string(2 * row.limit()) + "' gives it more";
+    if (!rate && row.used() >= row.limit())
+      problem("quota", text, remedy);
+    else
+      add("quota", State::kOk, text, remedy);
   }
 
   void judge_way_to(const verbs::Gid& peer) {

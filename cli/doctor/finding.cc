@@ -29,6 +29,11 @@ size_t problems_in(const Findings& findings) {
                     [](const Finding& one) { return one.state == State::kProblem; }));
 }
 
+bool nothing_known(const Findings& findings) {
+  return std::all_of(findings.begin(), findings.end(),
+                     [](const Finding& one) { return one.state == State::kUnknown; });
+}
+
 void print_table(const Findings& findings, std::ostream& out) {
   size_t width = 0;
   for (const auto& one : findings) width = std::max(width, one.check.size());

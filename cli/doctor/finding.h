@@ -18,6 +18,8 @@ struct Finding {
 using Findings = std::vector<Finding>;
 
 [[nodiscard]] size_t problems_in(const Findings& findings);
+// No check had a result.
+[[nodiscard]] bool nothing_known(const Findings& findings);
 
 // "ok       library  ...", and "; REMEDY" after a problem.
 void print_table(const Findings& findings, std::ostream& out);

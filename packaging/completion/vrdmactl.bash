@@ -82,7 +82,7 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota tenant fabric gid parent conn qp stats top watch exec doctor cdi version completion" options+=" --version" ;;
+        "") choices="vdev quota tenant fabric gid parent conn qp stats top watch exec doctor env cdi version completion help" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;

@@ -67,7 +67,7 @@ refused '1|2' frogs ctl quota set va frogs=1
 refused '1|2' "$T/nowhere" ctl cdi generate -o - --classes "$T/nowhere"
 refused 2 '.' ctl vdev create
 refused 2 '.' ctl frobnicate
-refused 1 nobody ctl exec nobody -- true
+refused 125 nobody ctl exec nobody -- true
 
 say "more addresses than a GID table holds"
 for i in {1..300}; do printf 'address add fd77::%x/64 dev crowd0 nodad\n' "$i"; done >"$T/addresses"

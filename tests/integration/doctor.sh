@@ -109,6 +109,20 @@ if [[ -z ${VRDMA_TEST_PRELOAD:-} ]]; then  # a sanitizer takes more
   wake narrow
 fi
 
+say "a quota that has refused something"
+ctl quota set va context=1
+on a nobody ibv_asyncwatch -d va >"$T/watch.log" 2>&1 &
+PID[watch]=$!
+wait_until 20 grep -q "async event" "$T/watch.log" || fail "ibv_asyncwatch does not open va"
+on a nobody ibv_devinfo -d va >"$T/second.log" 2>&1 && fail "the quota is not kept"
+examine 1 --netns "$(ns a)"
+finds problem quota "va has refused context "
+finds problem quota "1 of 1 are in use; 'vrdmactl quota set va context=2' gives it more"
+wake watch
+ctl quota set va context=1k
+examine 0 --netns "$(ns a)"
+finds ok quota "va has refused context "
+
 say "nothing of the process that is examined is run"
 mkdir "$T/evil"
 chmod 777 "$T/evil"

@@ -140,6 +140,21 @@ TEST_F(Vrdmactl, a_change_of_nothing_is_refused) {
                    "nothing to change: give --default, --ceiling or --overcommit");
 }
 
+TEST_F(Vrdmactl, short_words_mean_the_same) {
+  start_daemon();
+  EXPECT_EQ(run({"vdev", "ls", "-j"}).out, "[]\n");
+  EXPECT_EQ(run({"--json", "vdev", "list"}).out, run({"-o", "json", "vdev", "list"}).out);
+  expect_failure({"vdev", "rm", "x"}, 1, "no vdevice is named x");
+}
+
+TEST_F(Vrdmactl, a_shell_learns_its_environment) {
+  const std::string here = "/a b'c";
+  const Ran ran = run({"--run-dir", here, "env"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_THAT(ran.out, HasSubstr("/lib/vrdma'${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n"));
+  EXPECT_THAT(ran.out, HasSubstr("export VRDMA_RUN_DIR='/a b'\\''c'\n"));
+}
+
 TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
   expect_failure({}, 2, "a command is missing; see --help");
   expect_failure({"vdev"}, 2, "a command is missing; see --help");
@@ -167,6 +182,9 @@ TEST_F(Vrdmactl, helps_without_a_daemon) {
     EXPECT_THAT(ran.out, HasSubstr("Usage:"));
     EXPECT_EQ(ran.err, "");
   }
+  EXPECT_THAT(run({"help"}).out, HasSubstr("Usage:"));
+  EXPECT_THAT(run({"quota", "--help"}).out,
+              HasSubstr("a number of bytes (512m, 1.5g, 16GB, max): mr_bytes"));
   EXPECT_EQ(run({"--version"}).out, "vrdmactl " VRDMA_VERSION "\n");
   EXPECT_THAT(run({"completion", "bash"}).out, HasSubstr("complete -F _vrdmactl vrdmactl"));
 }
@@ -276,7 +294,7 @@ TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   expect_failure({"conn", "list", "x"}, 1, "no vdevice is named x");
   expect_failure({"conn", "stats", "x"}, 1, "no vdevice is named x");
   expect_failure({"qp", "list", "x"}, 1, "no vdevice is named x");
-  expect_failure({"exec", "x", "--", "true"}, 1, "no vdevice is named x");
+  expect_failure({"exec", "x", "--", "true"}, 125, "no vdevice is named x");
   expect_failure({"quota", "set", "red0", "frogs=1"}, 1, "quota of an unknown kind: frogs");
   expect_failure({"quota", "set", "red0", "qp=1"}, 1, "vdevice red0 has 2 qp in use, more than 1");
 }
@@ -404,10 +422,10 @@ TEST_F(Vrdmactl, exec_notices_that_the_netns_is_another_one) {
   // The fake's cookie for a netns that it cannot open belongs to no netns.
   const std::string name = temp_ + "/netns";
   ASSERT_EQ(run({"vdev", "create", "red0", "--netns", name, "--netdev", "lo"}).status, 0);
-  expect_failure({"exec", "red0", "--", "true"}, 1,
+  expect_failure({"exec", "red0", "--", "true"}, 125,
                  "netns of vdevice red0: open " + name + ": No such file or directory");
   fs::create_symlink("/proc/self/ns/net", name);
-  expect_failure({"exec", "red0", "--", "true"}, 1,
+  expect_failure({"exec", "red0", "--", "true"}, 125,
                  "netns of vdevice red0: " + name + " is another one by now");
 }
 

@@ -56,6 +56,16 @@ TEST_F(Tenant, OvercommitsAsFarAsItsPolicySays) {
   EXPECT_EQ(red.overcommit(), 250u);
 }
 
+TEST_F(Tenant, KeepsADefaultBelowItsCeiling) {
+  EXPECT_EQ(
+      why(red.set({{{"qp", 5}}, {{"qp", 3}}, 0})),
+      "tenant red: quota qp: the default, 5, is above the ceiling, 3; give it another default, "
+      "or raise the ceiling");
+  ASSERT_TRUE(red.set({{{"qp", 5}}, {{"qp", 5}}, 0}));
+  EXPECT_EQ(red.set({{}, {{"qp", 4}}, 0}).error().code(), EINVAL);
+  EXPECT_TRUE(red.set({{{"bandwidth", 5}}, {{"bandwidth", 3}}, 0})) << "shared, and not given";
+}
+
 TEST_F(Tenant, KeepsACeilingAboveWhatIsGivenAndUsed) {
   const auto grant = give(Kind::kQp, 60);
   EXPECT_THAT(why(red.set({{}, {{"qp", 59}}, 0})), HasSubstr("reach 60, the ceiling is 59"));

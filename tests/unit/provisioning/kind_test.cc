@@ -9,6 +9,7 @@ namespace vrdma::provisioning {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Kind, HasOneNameEach) {
   EXPECT_EQ(all_kinds().size(), kKindCount);
@@ -57,15 +58,88 @@ TEST(ParseSettings, TakesNumbersAndSuffixes) {
 }
 
 TEST(ParseSettings, RefusesWhatDoesNotFit) {
-  for (const auto* text : {"qp", "=3", "qp=", "qp=many", "qp=-1", "qp=+1", "qp= 1", "qp=1kk",
-                           "qp=1.5g", "qp=0x10", "qp=18446744073709551616", "qp=18014398509481984k",
-                           "qp=1,", ",qp=1", "qp=1,,mr=2", "qp=1,qp=2", "qp=k"}) {
+  for (const auto* text : {"qp",
+                           "=3",
+                           "qp=",
+                           "qp=many",
+                           "qp=-1",
+                           "qp=+1",
+                           "qp= 1",
+                           "qp=1kk",
+                           "qp=1.0000000001g",
+                           "qp=.5k",
+                           "qp=1.k",
+                           "qp=1..5k",
+                           "qp=0.1k",
+                           "qp=1kb",
+                           "qp=5%",
+                           "mr_bytes=1bit",
+                           "mr_bytes=5%",
+                           "bandwidth=1kibit",
+                           "cpu=5b",
+                           "bandwidth=1bit",
+                           "qp=0x10",
+                           "qp=18446744073709551616",
+                           "qp=18014398509481984k",
+                           "qp=1,",
+                           ",qp=1",
+                           "qp=1,,mr=2",
+                           "qp=1,qp=2",
+                           "qp=k"}) {
     const auto settings = parse_settings(text);
     ASSERT_FALSE(settings) << text;
     EXPECT_EQ(settings.error().code(), EINVAL) << text;
     EXPECT_FALSE(settings.error().message().empty());
   }
-  EXPECT_THAT(parse_settings("qp=many").error().message(), HasSubstr("quota qp: 'many'"));
+  EXPECT_EQ(parse_settings("qp=many").error().message(),
+            "quota qp: 'many' is not a number such as 64, 16k or max");
+  EXPECT_EQ(parse_settings("mr_bytes=10gbit").error().message(),
+            "quota mr_bytes: '10gbit' is not a number of bytes such as 512m, 1.5g, 16GB or max");
+  EXPECT_EQ(parse_settings("mr=1.5").error().message(), "quota mr: '1.5' is not a whole number");
+}
+
+TEST(ParseSettings, TakesTheUnitsOfAKind) {
+  const std::vector<std::pair<const char*, uint64_t>> all{{"bandwidth=10gbit", 1'250'000'000},
+                                                          {"bandwidth=1.5Gbit", 187'500'000},
+                                                          {"bandwidth=8bit", 1},
+                                                          {"bandwidth=1mbit", 125'000},
+                                                          {"bandwidth_min=50MB", 50u << 20},
+                                                          {"bandwidth=1.5g", 3u << 29},
+                                                          {"mr_bytes=16GB", 16ull << 30},
+                                                          {"mr_bytes=16GiB", 16ull << 30},
+                                                          {"mr_bytes=4096b", 4096},
+                                                          {"worker_memory=0.5g", 512u << 20},
+                                                          {"cpu=50%", 50},
+                                                          {"cpu=250", 250},
+                                                          {"qp=1.5k", 1536},
+                                                          {"frogs=2k", 2048}};
+  for (const auto& [text, limit] : all) {
+    const auto settings = parse_settings(text);
+    ASSERT_TRUE(settings) << text << ": " << settings.error().message();
+    EXPECT_EQ(settings->front().limit, limit) << text;
+  }
+}
+
+TEST(Understand, SuggestsTheNearestKind) {
+  const auto sentence = [](const char* kind) { return understand({{kind, 1}}).error().message(); };
+  EXPECT_THAT(sentence("qps"), HasSubstr("'qps'; do you mean qp?"));
+  EXPECT_THAT(sentence("bandwith"), HasSubstr("do you mean bandwidth?"));
+  EXPECT_THAT(sentence("mr-bytes"), HasSubstr("do you mean mr_bytes?"));
+  EXPECT_THAT(sentence("frogs"), Not(HasSubstr("do you mean")));
+  EXPECT_THAT(sentence("frogs"), HasSubstr(kind_names()));
+}
+
+TEST(Understand, RefusesWhatBlocksEverything) {
+  EXPECT_EQ(understand({{"worker_memory", 1023}}).error().message(),
+            "quota worker_memory: 1023 would block everything; the minimum is 1048576");
+  EXPECT_TRUE(understand({{"worker_memory", 1 << 20}}));
+  EXPECT_FALSE(understand({{"cpu", 0}}));
+  EXPECT_TRUE(understand({{"qp", 0}}));
+}
+
+TEST(Kind, HelpNamesEach) {
+  for (const Kind kind : all_kinds())
+    EXPECT_THAT(help_on_kinds(), HasSubstr(" " + std::string(traits(kind).name)));
 }
 
 }  // namespace
