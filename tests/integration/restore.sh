@@ -148,7 +148,7 @@ is_lost vb || fail "vb is not lost"
 ctl vdev list | grep "vb cannot be restored: .*'eth8' that it was created on does not exist" >/dev/null || fail "the list does not say why"
 status=0
 ctl exec vb -- true 2>"$T/err" || status=$?
-[[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || fail "exec on a lost vdevice: $status $(cat "$T/err")"
+[[ $status -eq 125 && $(wc -l <"$T/err") -eq 1 ]] || fail "exec on a lost vdevice: $status $(cat "$T/err")"
 grep -q 'is lost' "$T/err" || fail "exec does not say that vb is lost"
 ctl quota set vb qp=3 2>/dev/null && fail "the quota of a lost vdevice is set"
 is_there va && is_there vc || fail "the others are not there"
