@@ -11,10 +11,15 @@
 #include "api/client.h"
 #include "cli/cdi.h"
 #include "cli/commands.h"
+#include "core/base/printable.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::cli {
 namespace {
+
+constexpr char kExecForm[] =
+    "exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'";
+constexpr size_t kMostOfWord = 64;  // that is repeated in a sentence
 
 using Command = Outcome (*)(const Options&, Output&);
 
@@ -40,6 +45,20 @@ class Grammar {
   }
 
   CLI::App& app() { return app_; }
+  // After CLI::ExtrasError. Empty: what CLI11 says is all.
+  [[nodiscard]] std::string on_unknown_word() {
+    const auto words = app_.remaining(true);
+    const CLI::App* at = &app_;
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    if (at->get_name() == "exec") return kExecForm;
+    if (words.empty() || words[0].starts_with("-")) return {};
+    std::string commands;
+    for (const CLI::App* one : at->get_subcommands([](const CLI::App*) { return true; }))
+      commands += (commands.empty() ? "" : ", ") + one->get_name();
+    if (commands.empty()) return {};
+    return "there is no command '" + base::printable(words[0], kMostOfWord) + "'" +
+           (at == &app_ ? "" : " in '" + at->get_name() + "'") + "; there are " + commands;
+  }
   [[nodiscard]] Command command() const { return command_; }
   [[nodiscard]] bool json() const { return json_ || format_ == "json"; }
 
@@ -261,14 +280,15 @@ int run(int argc, char** argv) {
     grammar.app().parse(argc, argv);
   } catch (const CLI::Success& wanted) {  // ends by --help or --version
     return grammar.app().exit(wanted);
+  } catch (const CLI::ExtrasError& extra) {
+    const std::string sentence = grammar.on_unknown_word();
+    return complain(sentence.empty() ? extra.what() : sentence, 2);
   } catch (const CLI::ParseError& wrong) {
     return complain(wrong.what(), 2);
   }
   // Checked here, because CLI11 reports an unknown word in the same way.
   if (grammar.command() == nullptr) return complain("a command is missing; see --help", 2);
-  if (grammar.command() == exec && options.command.empty())
-    return complain("exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'",
-                    2);
+  if (grammar.command() == exec && options.command.empty()) return complain(kExecForm, 2);
   if (grammar.command() != exec && grammar.command() != diagnose && !options.command.empty())
     return complain("only exec and doctor take a program after --", 2);
 

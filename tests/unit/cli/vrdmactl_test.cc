@@ -159,8 +159,11 @@ TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
   expect_failure({}, 2, "a command is missing; see --help");
   expect_failure({"vdev"}, 2, "a command is missing; see --help");
   EXPECT_EQ(run({"frob"}).status, 2);
-  EXPECT_THAT(run({"frob"}).err, HasSubstr("frob"));
-  EXPECT_THAT(run({"vdev", "frob"}).err, HasSubstr("frob"));
+  EXPECT_THAT(run({"frob"}).err, HasSubstr("there is no command 'frob'; there are vdev, quota, "));
+  expect_failure({"vdev", "frob"}, 2,
+                 "there is no command 'frob' in 'vdev'; there are create, list, show, delete");
+  expect_failure({"exec", "red0", "true"}, 2,
+                 "exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'");
   EXPECT_THAT(run({"vdev", "list", "--frob"}).err, HasSubstr("--frob"));
   expect_failure({"vdev", "delete"}, 2, "NAME is required");
   expect_failure({"vdev", "create", "red0", "--netns", "a"}, 2, "--netdev is required");
