@@ -4,7 +4,7 @@
 //   R/vrdmad.lock    0600  flock(2)ed while the daemon lives; holds its pid as text
 //   R/admin.sock     0600  made by AdminServer
 //   R/hook.sock      0666  made by HookServer
-//   R/arenas         0600  which process has which memory arena: arena_owners.h
+//   R/arenas         0600  which process has which memory arenas and sessions: owners.h
 //   R/broker/        0700  of root; made by the broker: known_peers.h
 //   R/state/         0700  a file for each open session, for the next daemon: session_file.h
 //   R/netns/         0711  mounted by containers; remains without a daemon, so that they see the

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "core/base/log.h"
@@ -23,7 +24,7 @@ using base::Result;
 void Furnisher::begin(std::string directory, std::string arenas, uint32_t epoch, uint32_t last,
                       base::Duration patience) {
   directory_ = std::move(directory);
-  arenas_.open(std::move(arenas));
+  owners_.open(std::move(arenas));
   epoch_ = epoch;
   last_session_ = std::max(last_session_, last);
   patience_ = patience;
@@ -66,7 +67,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   const rdma::Peer& peer = it->second.caller->peer();
   SessionKit kit;
   if (shown != FileId{}) {
-    if (!arenas_.has(peer, shown)) return fail(EPERM, "it presents memory of another process");
+    if (!owners_.has(peer, shown)) return fail(EPERM, "it presents memory of another process");
     kit.memory_id = shown;
   } else {
     auto memory = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
@@ -91,7 +92,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   kit.events = std::move(*events);
   if (opened.userfaultfd)
     if (auto device = it->second.caller->userfaultfd()) kit.userfaultfd = std::move(*device);
-  arenas_.note(kit.memory_id, peer);
+  owners_.note(kit.memory_id, peer);
   if (directory_.empty()) return kit;
 
   Anchor anchor{};
@@ -107,8 +108,13 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   anchor.memory = kit.memory_id;
   anchor.doorbell = eventfd_id(kit.doorbell);
   anchor.events = file_id(kit.events.write).inode;
+  if (!owners_.note_session(kit.session, anchor.vdevice, peer)) {
+    kit.without_files = std::string("note whose it is: ") + std::strerror(errno);
+    return kit;
+  }
   auto files = SessionFiles::create(directory_, anchor);
   if (!files) {
+    owners_.forget_session(kit.session);
     kit.without_files = files.error().message();
     return kit;
   }
@@ -155,6 +161,10 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all
     const SessionAnchors& anchors = one.files.anchors->anchors();
     if (const std::string reason = one.files.journal->forbidden(); !reason.empty()) {
       leave_out(one, base::Error(ENOTSUP, reason));
+      continue;
+    }
+    if (!owners_.may_have(anchors.of.session, one.vdevice, anchors.of.process)) {
+      leave_out(one, base::Error(EPERM, "that process has no such session of this vdevice"));
       continue;
     }
     wanted.push_back(
@@ -235,15 +245,18 @@ Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Call
   kit.memory_id = anchor.memory;
   kit.anchors = found.files.anchors->release();
   kit.journal = found.files.journal->release();
-  arenas_.note(kit.memory_id, process->caller->peer());
+  owners_.note(kit.memory_id, process->caller->peer());
+  // If that fails, the next daemon does not take it over.
+  (void)owners_.note_session(kit.session, found.vdevice, process->caller->peer());
   const uint64_t connection = add(found.vdevice, process->caller);
   connections_[connection].session = kit.session;
   return Adopted{connection, found.vdevice, std::move(process->caller), std::move(process->opened),
                  std::move(kit)};
 }
 
-void Furnisher::remove_files(uint32_t session) const {
+void Furnisher::remove_files(uint32_t session) {
   if (session == 0) return;
+  owners_.forget_session(session);
   ::unlink(SessionFiles::journal_path(directory_, session).c_str());
   ::unlink(SessionFiles::anchors_path(directory_, session).c_str());
 }
@@ -276,7 +289,7 @@ void Furnisher::leave(const std::function<bool(uint64_t)>& stays) {
   for (const auto& [number, connection] : connections_)
     if (!stays(connection.vdevice)) remove_files(connection.session);
   connections_.clear();
-  arenas_.sweep();
+  owners_.sweep();
 }
 
 }  // namespace vrdma::vrdmad

@@ -19,7 +19,7 @@
 #include "core/base/error.h"
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/entrance.h"
-#include "vrdmad/records/arena_owners.h"
+#include "vrdmad/records/owners.h"
 #include "vrdmad/records/session_files.h"
 #include "vrdmad/records/session_kit.h"
 
@@ -57,7 +57,7 @@ class Furnisher {
   };
 
   // Before the first kit. `directory`: of the sessions' files; empty: there are none. `arenas`: the
-  // file of ArenaOwners. `epoch`: see SessionSettings. The next session has a greater number than
+  // file of Owners. `epoch`: see SessionSettings. The next session has a greater number than
   // `last`. `patience`: for how long take_over() is tried again.
   void begin(std::string directory, std::string arenas, uint32_t epoch, uint32_t last,
              base::Duration patience);
@@ -101,7 +101,7 @@ class Furnisher {
   [[nodiscard]] bool may_want(uint64_t connection);
   // Of new sessions from now on: see begin().
   void set_epoch(uint32_t epoch) { epoch_ = epoch; }
-  void remove_files(uint32_t session) const;
+  void remove_files(uint32_t session);
   // The worker has ended the connection. Removes the files of its session.
   void ended(uint64_t connection);
   // Before the end: sessions of the vdevices for which `stays` remain for another daemon.
@@ -129,7 +129,7 @@ class Furnisher {
   std::map<uint32_t, base::TimePoint> unanswered_;  // by session, since when
   uint64_t last_connection_ = 0;
   std::map<uint64_t, Connection> connections_;
-  ArenaOwners arenas_;
+  Owners owners_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -152,7 +152,7 @@ TEST_F(Furnishers, ForgetMemoryArenasOfProcessesThatHaveEnded) {
   rdma::Peer gone = caller()->peer();
   gone.pid = ::fork();
   if (gone.pid == 0) ::_exit(0);
-  ArenaOwners owners;
+  Owners owners;
   owners.open(file);
   owners.note({1, 2}, gone);
   EXPECT_TRUE(owners.has(gone, {1, 2}));
@@ -204,6 +204,67 @@ TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   EXPECT_EQ(files(), 4u);
   next.ended(adopted[0].connection);
   EXPECT_EQ(files(), 2u);
+}
+
+// A worker writes the files of its sessions. It may not make one of another process its own.
+TEST_F(Furnishers, RefuseASessionThatControlHasNotMade) {
+  const std::string file = temp.path() + "/arenas";
+  const auto begun = [&] {
+    auto made = std::make_unique<Furnisher>();
+    made->begin(temp.path(), file, 10, 200, kPatience);
+    return made;
+  };
+  auto earlier = begun();
+  const auto kit = earlier->furnish(earlier->add(kVdevice, caller()), kRed, {});
+  ASSERT_TRUE(kit);
+  of_worker(*kit).journal->begin();
+  const auto taken_by = [&](Furnisher& one, uint64_t vdevice) {
+    std::vector<Furnisher::Found> found;
+    found.push_back({vdevice, "red0", files_of(kit->session), account});
+    found.back().files.keep();
+    return one.take_over(*broker, std::move(found)).sessions.size();
+  };
+  Owners owners;
+  owners.open(file);
+  rdma::Peer other = caller()->peer();
+  EXPECT_TRUE(owners.may_have(kit->session, kVdevice, other));
+  EXPECT_FALSE(owners.may_have(kit->session, kVdevice + 1, other)) << "of another vdevice";
+  EXPECT_FALSE(owners.may_have(kit->session + 1, kVdevice, other)) << "another session";
+  ++other.start_time;
+  EXPECT_FALSE(owners.may_have(kit->session, kVdevice, other)) << "another process";
+  EXPECT_EQ(taken_by(*begun(), kVdevice + 1), 0u);
+}
+
+TEST_F(Furnishers, TakeOverWhatADaemonLeftThatListedNoSessions) {
+  const std::string file = temp.path() + "/arenas";
+  const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
+  ASSERT_TRUE(kit);
+  of_worker(*kit).journal->begin();
+  Furnisher next;
+  next.begin(temp.path(), file, 10, 101, kPatience);
+  auto adopted = adopt(next, kit->session);
+  ASSERT_EQ(adopted.size(), 1u);
+  Owners owners;
+  owners.open(file);
+  EXPECT_TRUE(owners.may_have(kit->session, kVdevice, caller()->peer()));
+  EXPECT_FALSE(owners.may_have(kit->session, kVdevice + 1, caller()->peer())) << "it is listed";
+  next.ended(adopted[0].connection);
+}
+
+TEST_F(Furnishers, ForgetSessionsThatHaveEnded) {
+  const std::string file = temp.path() + "/arenas";
+  Owners owners;
+  owners.open(file);
+  const rdma::Peer peer = caller()->peer();
+  for (uint32_t session = 1; session <= 10'000; ++session) {
+    ASSERT_TRUE(owners.note_session(session, kVdevice, peer));
+    if (session % 100 != 0) owners.forget_session(session);
+  }
+  EXPECT_LT(std::filesystem::file_size(file), 1000u * 32) << "the file is written anew";
+  Owners next;
+  next.open(file);
+  EXPECT_TRUE(next.may_have(5'000, kVdevice, peer));
+  EXPECT_FALSE(next.may_have(5'001, kVdevice, peer));
 }
 
 TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
