@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/base/name.h"
 #include "core/base/printable.h"
 #include "vrdmad/control/store_schema.h"
 #include "vrdmad/control/store_statement.h"
@@ -136,6 +137,9 @@ Result<void> Store::check_free(const std::string& dir) {
 Result<std::unique_ptr<Store>> Store::open(const std::string& dir) {
   if (auto made = make_directory(dir); !made) return pass(std::move(made).error());
   const std::string path = dir + "/state.db";
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && status.st_size == 0)
+    spdlog::warn("{} is empty: vrdmad begins without the vdevices that were in it", path);
   sqlite3* db = nullptr;
   const int opened = ::sqlite3_open_v2(
       path.c_str(), &db,
@@ -236,6 +240,9 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
     for (auto* text :
          {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
       *text = vdevs.text_at(column++);
+    if (!base::is_name(spec.name))
+      return fail(EIO, "the state in " + path_ + " is damaged: the vdevice '" +
+                           base::printable(spec.name) + "' " + std::string(base::kNameRule));
     if (!vdevs.blob_at(column++, &vdev.node_guid.bytes))
       return fail(EIO, "the state in " + path_ + " is damaged: vdevice '" + spec.name +
                            "' has no node GUID");

@@ -332,6 +332,20 @@ TEST(Store, keeps_the_fabrics_that_reach_the_network) {
             (std::vector<FabricSpec>{{"far", Reach::kNetwork}, {"tenant/red", Reach::kNetwork}}));
 }
 
+// A name becomes the name of a file.
+TEST(Store, a_name_that_nobody_could_give_is_damage) {
+  const TempDir temp;
+  StoredVdev bad = red();
+  bad.spec.name = "../x";
+  ASSERT_TRUE(put(*opened(temp.path()), bad));
+  const auto vdevs = opened(temp.path())->vdevs();
+  ASSERT_FALSE(vdevs);
+  EXPECT_EQ(vdevs.error().code(), EIO);
+  EXPECT_NE(vdevs.error().message().find("damaged: the vdevice '../x' is not a valid name"),
+            std::string::npos)
+      << vdevs.error().message();
+}
+
 TEST(Store, a_reach_that_it_does_not_know_is_damage) {
   const TempDir temp;
   opened(temp.path()).reset();
