@@ -57,9 +57,12 @@ Result<std::string> cdi_specification(const std::vector<std::string>& classes,
 }
 
 Result<void> replace_file(const std::string& path, const std::string& text) {
+  struct stat status {};
+  if (path.empty() || (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)))
+    return base::fail(EINVAL, "'" + path + "' is not a regular file; - is standard output");
   const std::filesystem::path directory = std::filesystem::path(path).parent_path();
   std::error_code error;
-  if (!directory.empty()) std::filesystem::create_directories(directory, error);
+  if (!directory.empty()) std::filesystem::create_directory(directory, error);
   if (error)
     return base::fail(error.value(), "make " + directory.string() + ": " + error.message());
   // Engines read only files that end in .json or .yaml.

@@ -352,12 +352,15 @@ Outcome cdi_generate(const Options& options, Output&) {
 }
 
 Outcome version(const Options& options, Output& output) {
-  return with_client(options, [&](api::Client& client) -> Outcome {
+  auto asked = with_client(options, [&](api::Client& client) -> Outcome {
     auto daemon = client.version();
     if (!daemon) return base::pass(std::move(daemon).error());
     output.version(VRDMA_VERSION, *daemon);
     return {};
   });
+  if (!asked && options.format == Format::kTable)
+    std::cout << "vrdmactl " << VRDMA_VERSION << std::endl;
+  return asked;
 }
 
 Outcome completion_bash(const Options&, Output&) {

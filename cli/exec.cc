@@ -43,7 +43,12 @@ base::Result<std::string> library_dir() {
   std::error_code error;
   const auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return base::fail(error.value(), "read /proc/self/exe: " + error.message());
-  return (executable.parent_path().parent_path() / "lib/vrdma").string();
+  const std::string libraries = executable.parent_path().parent_path() / "lib/vrdma";
+  // ld.so(8): both separate directories.
+  if (libraries.find_first_of(":;") != std::string::npos)
+    return base::fail(EINVAL, "LD_LIBRARY_PATH cannot name " + libraries +
+                                  ", because of its ':' or ';': move vrdma elsewhere");
+  return libraries;
 }
 
 base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,

@@ -12,6 +12,7 @@
 #include "cli/cdi.h"
 #include "cli/commands.h"
 #include "core/base/printable.h"
+#include "core/base/standard_streams.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::cli {
@@ -77,7 +78,10 @@ class Grammar {
     return *sub;
   }
   CLI::Option& name(CLI::App& sub, const char* help) {
-    return *sub.add_option("NAME", options_.name, help)->type_name("");
+    const auto check = [](const std::string& value) {
+      return value.empty() ? std::string("it is empty") : std::string();
+    };
+    return *sub.add_option("NAME", options_.name, help)->type_name("")->check(check, "");
   }
   CLI::Option& text(CLI::App& sub, const char* option, std::string& value, const char* type,
                     const char* help) {
@@ -215,9 +219,7 @@ class Grammar {
     leaf(app_, "env", "print what a shell needs to run programs on vdevices", environment)
         .footer("In the shell: eval \"$(vrdmactl env)\"");
     leaf(app_, "version", "show the versions of vrdmactl and the daemon", version);
-    app_.add_subcommand("help", "print this help message")->callback([] {
-      throw CLI::CallForHelp();
-    });
+    app_.add_subcommand("help", "print this help message, or that of a command");
     leaf(group("completion", "shell completion"), "bash", "print the script", completion_bash);
   }
 
@@ -275,11 +277,22 @@ int run(int argc, char** argv) {
   options.file = kCdiFile;
   options.classes = api::kClassesFile;
   options.command = cut_command(argc, argv);
+  for (int i = 1; i < argc; ++i)
+    if (!base::is_utf8(argv[i]))
+      return complain("'" + base::printable(argv[i], kMostOfWord) + "' is not UTF-8", 2);
+  // "help quota" is "quota --help".
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 wants it
   Grammar grammar(options);
   try {
-    grammar.app().parse(argc, argv);
+    grammar.app().parse(words);
   } catch (const CLI::Success& wanted) {  // ends by --help or --version
-    return grammar.app().exit(wanted);
+    const int status = grammar.app().exit(wanted);
+    return std::cout.flush() ? status : complain("cannot write the output", 1);
   } catch (const CLI::ExtrasError& extra) {
     const std::string sentence = grammar.on_unknown_word();
     return complain(sentence.empty() ? extra.what() : sentence, 2);
@@ -303,4 +316,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace vrdma::cli
 
-int main(int argc, char** argv) { return vrdma::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  vrdma::base::fill_standard_streams(false);
+  return vrdma::cli::run(argc, argv);
+}

@@ -134,9 +134,11 @@ size_t distance(std::string_view from, std::string_view to) {
   return row[to.size()];
 }
 
-std::string no_such_kind(const std::string& name) {
+std::string no_such_kind(const std::string& given) {
   constexpr size_t kLikely = 2, kLongestName = 32;
-  std::string sentence = "there is no quota kind '" + name + "'";
+  std::string sentence = "there is no quota kind '" + given + "'";
+  std::string name;
+  for (const char c : given) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto nearest =
       std::min_element(kTraits.begin(), kTraits.end(), [&](const auto& a, const auto& b) {
         return distance(name, a.name) < distance(name, b.name);

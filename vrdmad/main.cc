@@ -18,6 +18,7 @@
 
 #include "api/classes.h"
 #include "core/base/event_loop.h"
+#include "core/base/standard_streams.h"
 #include "core/rdma/peer.h"
 #include "core/verbs/socket_address.h"
 #include "transport/hole_guard.h"
@@ -387,6 +388,7 @@ Result<void> run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  vrdma::base::fill_standard_streams(true);
   Options options;
   if (const int status = parse(argc, argv, &options); status != 0) return status < 0 ? 0 : status;
   using vrdma::vrdmad::LogFormat;

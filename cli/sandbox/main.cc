@@ -1,8 +1,10 @@
 // vrdma-sandbox: a command with vdevices of its own, without root. main() is the process outside of
 // the sandbox: it makes the namespaces, passes signals on, and ends with the command's status.
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include "cli/sandbox/demo.h"
 #include "cli/sandbox/inside.h"
 #include "cli/sandbox/process.h"
+#include "core/base/standard_streams.h"
 
 namespace {
 
@@ -33,6 +36,11 @@ void note_limits() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < kFiles)
     std::cerr << "vrdma-sandbox: note: ulimit -Hn is " << limit.rlim_max
               << "; each session of a program takes vrdmad ten descriptors\n";
+  const Fd watched(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY)));
+  if (!watched.valid())
+    std::cerr << "vrdma-sandbox: note: userfaultfd(2) fails (" << std::strerror(errno)
+              << "), so programs do not access each other's memory directly, which is much slower; "
+                 "if a container's seccomp filter forbids it: --security-opt seccomp=unconfined\n";
 }
 
 // Until the process inside has ended: its exit status.
@@ -88,6 +96,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  vrdma::base::fill_standard_streams(true);
   if (argc > 1 && std::strcmp(argv[1], kInner) == 0) return begin_command(argc, argv);
   return run(argc, argv);
 }

@@ -87,6 +87,7 @@ bool parse(int argc, char** argv, Options* options, int* status) {
     app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::Success& wanted) {  // --help, --version
     *status = app.exit(wanted);
+    if (!std::cout.flush()) *status = complain("cannot write the output");
     return false;
   } catch (const CLI::ParseError& wrong) {
     *status =

@@ -15,4 +15,7 @@ constexpr size_t kMostPrinted = 2048;  // gRPC carries no sentence of more than 
 // for decoding.
 [[nodiscard]] std::string printable(std::string_view text, size_t most = kMostPrinted);
 
+// Whether all of it is (RFC 3629).
+[[nodiscard]] bool is_utf8(std::string_view text);
+
 }  // namespace vrdma::base

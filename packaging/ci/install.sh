@@ -8,8 +8,11 @@
 # AppArmor's restriction of user namespaces (Ubuntu 23.10 and later), which vrdma-sandbox needs.
 set -eu
 fail() { echo "install.sh: $*" >&2; exit 1; }
+case ${1:-} in
+  -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
+esac
 release=${1:-} dir=${2:-/opt}
-[ -n "$release" ] || fail "name the URL or the directory of a release"
+[ -n "$release" ] && [ $# -le 2 ] || fail "name the URL or the directory of a release, and perhaps where to install it"
 [ "$(uname -m)" = x86_64 ] || fail "this machine is $(uname -m); vrdma runs on x86_64 so far"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,7 +20,7 @@ fetch() {
   case $release in
     http://* | https://*) curl -fsSL -o "$work/$1" "$release/$1" ;;
     *) cp "$release/$1" "$work/" ;;
-  esac || fail "there is no $1 in $release"
+  esac || fail "cannot get $1 from $release"
 }
 fetch SHA256SUMS
 archive=$(sed -n 's/^[0-9a-f]* [ *]\(vrdma-[0-9.]*-x86_64\.tar\.xz\)$/\1/p' "$work/SHA256SUMS")
@@ -27,7 +30,8 @@ fetch "$archive"
   fail "$archive is not what SHA256SUMS says"
 as_root=
 [ "$(id -u)" = 0 ] || ! command -v sudo >/dev/null || as_root=sudo
-$as_root mkdir -p "$dir"
+$as_root mkdir -p "$dir" 2>/dev/null && $as_root test -w "$dir" || fail "cannot write $dir: name another directory"
+dir=$(cd "$dir" && pwd)
 $as_root tar -C "$dir" -xJf "$work/$archive"
 restricted=/proc/sys/kernel/apparmor_restrict_unprivileged_userns
 if [ -e $restricted ] && [ "$(cat $restricted)" = 1 ]; then

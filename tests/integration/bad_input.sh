@@ -68,6 +68,16 @@ refused '1|2' "$T/nowhere" ctl cdi generate -o - --classes "$T/nowhere"
 refused 2 '.' ctl vdev create
 refused 2 '.' ctl frobnicate
 refused 125 nobody ctl exec nobody -- true
+refused 2 "'.xff' is not UTF-8" ctl vdev show $'\xff'
+refused 2 'NAME: it is empty' ctl vdev show ''
+mknod "$T/device" c 1 3
+refused 1 'not a regular file' ctl cdi generate -o "$T/device"
+[[ -c $T/device ]] || fail "cdi generate has replaced a device"
+for words in "vdev list" "top --once" "watch" "--help" "--version"; do
+  # shellcheck disable=SC2086
+  timeout 10 "$BUILD/bin/vrdmactl" --run-dir "$R" $words >&- 2>"$T/err" && fail "$words succeeds without standard output"
+  grep -q 'cannot write the output' "$T/err" || { cat "$T/err"; fail "$words does not say that it cannot write"; }
+done
 
 say "more addresses than a GID table holds"
 for i in {1..300}; do printf 'address add fd77::%x/64 dev crowd0 nodad\n' "$i"; done >"$T/addresses"

@@ -198,6 +198,8 @@ if /usr/bin/python3 -c 'import seccomp' 2>/dev/null; then
   says "--security-opt seccomp=unconfined"
   ends_with 125 forbid mount "$SANDBOX" -- true
   says "cannot mount in a user namespace"
+  ends_with 0 forbid userfaultfd "$SANDBOX" -- true
+  says "note: userfaultfd(2) fails (Operation not permitted), so programs do not access each other's memory directly"
 else
   say "python3-seccomp is not installed: no filter"
 fi

@@ -60,7 +60,7 @@ TEST(Cdi, names_that_engines_refuse_are_refused_here) {
 TEST(ReplaceFile, makes_the_directory_and_leaves_nothing_beside) {
   std::string name = (fs::temp_directory_path() / "cdi.XXXXXX").string();
   ASSERT_NE(::mkdtemp(name.data()), nullptr);
-  const fs::path directory = fs::path(name) / "etc/cdi", file = directory / "vrdma.json";
+  const fs::path directory = fs::path(name) / "cdi", file = directory / "vrdma.json";
   for (const char* const text : {"a longer text", "text"}) {
     ASSERT_TRUE(replace_file(file, text));
     std::ifstream read(file);
@@ -69,6 +69,8 @@ TEST(ReplaceFile, makes_the_directory_and_leaves_nothing_beside) {
   struct stat status {};
   ASSERT_EQ(::stat(file.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0644U);
+  EXPECT_FALSE(replace_file(directory / "no" / "such" / "x.json", "text")) << "only the last directory";
+  EXPECT_FALSE(fs::exists(directory / "no"));
   fs::create_directory(directory / "full.json");
   EXPECT_FALSE(replace_file(directory / "full.json", "text"));
   EXPECT_EQ(std::distance(fs::directory_iterator(directory), {}), 2);

@@ -123,6 +123,7 @@ TEST(ParseSettings, TakesTheUnitsOfAKind) {
 TEST(Understand, SuggestsTheNearestKind) {
   const auto sentence = [](const char* kind) { return understand({{kind, 1}}).error().message(); };
   EXPECT_THAT(sentence("qps"), HasSubstr("'qps'; do you mean qp?"));
+  EXPECT_THAT(sentence("QP"), HasSubstr("do you mean qp?"));
   EXPECT_THAT(sentence("bandwith"), HasSubstr("do you mean bandwidth?"));
   EXPECT_THAT(sentence("mr-bytes"), HasSubstr("do you mean mr_bytes?"));
   EXPECT_THAT(sentence("frogs"), Not(HasSubstr("do you mean")));

@@ -27,6 +27,13 @@ TEST(Printable, shows_characters_of_utf8_as_they_are) {
   EXPECT_EQ(printable("\x80\xbf\xf8"), "\\x80\\xbf\\xf8");
 }
 
+TEST(Printable, knows_utf8) {
+  for (const char* text : {"", "eth0\n", "Z\xc3\xbcrich", "\xf0\x9f\x9a\x80", "\xe2\x80\xae"})
+    EXPECT_TRUE(is_utf8(text)) << text;
+  for (const char* text : {"\xff", "a\xc3", "\xc0\xaf", "\xed\xa0\x80"})
+    EXPECT_FALSE(is_utf8(text)) << printable(text);
+}
+
 TEST(Printable, shows_what_would_disturb_the_line_by_its_number) {
   EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b") << "CSI, as ESC [";
   EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae") << "right-to-left override";
