@@ -240,6 +240,7 @@ class Examination {
       vdevs_ = std::move(*all);
       asked_ = true;
     }
+    client_.emplace(std::move(*client));
   }
 
   void judge_silence(const base::Error& error) {
@@ -425,12 +426,8 @@ class Examination {
 
   // What a limit has refused or delayed so far.
   void judge_quota() {
-    const auto own = own_vdevs();
-    if (own.empty()) return;
-    auto client = api::Client::connect(question_.run_dir);
-    if (!client) return;
-    for (const auto* vdev : own) {
-      const auto counters = client->counters("id:" + std::to_string(vdev->id()));
+    for (const auto* vdev : own_vdevs()) {
+      const auto counters = client_->counters("id:" + std::to_string(vdev->id()));
       if (!counters) continue;
       for (const auto& row : vdev->quota())
         for (const auto& counter : *counters)
@@ -466,7 +463,8 @@ class Examination {
   bool is_installed_ = false;                          // the program has a copy of that library
   Probe probe_;
   std::vector<v1::Vdev> vdevs_;
-  bool asked_ = false;  // `vdevs_` is complete
+  bool asked_ = false;                 // `vdevs_` is complete
+  std::optional<api::Client> client_;  // while vrdmad answers; there, if `vdevs_` has one
 };
 
 }  // namespace

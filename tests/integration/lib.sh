@@ -328,6 +328,9 @@ copy_host() {
 
 # ---- programs on the drop-in library ------------------------------------------------------------
 
+# demo_rows FILE: how many measurements of vrdma-sandbox --demo are in it.
+demo_rows() { grep -cE '^[a-z ]+ [0-9.]+ us +[0-9.]+ GiB/s$' "$1"; }
+
 # user_prefix root|nobody: words that run a program as that user.
 user_prefix() {
   case $1 in

@@ -111,7 +111,7 @@ ends_with 2 box --demo -- true
 says "--demo stands alone"
 if [[ -w /dev/net/tun ]]; then
   ends_with 0 box --demo
-  equals "what it measures" "$(grep -cE '^[a-z ]+ [0-9.]+ us +[0-9.]+ GiB/s$' "$T/words.log")" 3
+  equals "what it measures" "$(demo_rows "$T/words.log")" 3
 fi
 
 say "a bad network between the two"

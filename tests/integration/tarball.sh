@@ -62,6 +62,6 @@ grep -q vrdma0 "$T/box.log" || fail "no vdevice in the sandbox"
 box "$T/elsewhere/vrdma/bin" ./vrdma-sandbox --pair --loss 1 -- ibv_rc_pingpong -g 1 -n 100 -- \
   ibv_rc_pingpong -g 1 -n 100 10.0.0.1 >"$T/box.log" 2>&1 || { cat "$T/box.log"; fail "no pair of programs"; }
 box / "$T/elsewhere/vrdma/bin/vrdma-sandbox" --demo >"$T/box.log" 2>&1 || { cat "$T/box.log"; fail "no demonstration"; }
-[[ $(grep -cE '^[a-z ]+ [0-9.]+ us +[0-9.]+ GiB/s$' "$T/box.log") -eq 3 ]] || { cat "$T/box.log"; fail "--demo measures too little"; }
+[[ $(demo_rows "$T/box.log") -eq 3 ]] || { cat "$T/box.log"; fail "--demo measures too little"; }
 [[ $(readlink -f "$T/elsewhere/vrdma/sbin/vrdma-runtime") == "$T/elsewhere/vrdma/lib/vrdma/vrdma-oci-hook" ]] ||
   fail "vrdma-runtime is not the hook"

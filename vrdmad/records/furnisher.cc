@@ -110,6 +110,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   anchor.events = file_id(kit.events.write).inode;
   if (!owners_.note_session(kit.session, anchor.vdevice, peer)) {
     kit.without_files = std::string("note whose it is: ") + std::strerror(errno);
+    owners_.forget_session(kit.session);
     return kit;
   }
   auto files = SessionFiles::create(directory_, anchor);

@@ -96,16 +96,11 @@ bool Owners::may_have(uint32_t session, uint64_t vdevice, const rdma::Peer& owne
 // been answered.
 bool Owners::append(const Entry& entry) {
   if (path_.empty()) return true;
-  if (++entries_ >= sweep_at_) {
+  if (entries_ == 0 || ++entries_ >= sweep_at_) {
     forget_the_dead();
     return rewrite();  // with this one
   }
-  // A new file begins with the mark.
-  const bool is_new = ::access(path_.c_str(), F_OK) != 0;
-  std::vector<Entry> fresh;
-  if (is_new) fresh.push_back({Entry::kMark});
-  fresh.push_back(entry);
-  return write_entries(path_, O_APPEND, fresh);
+  return write_entries<Entry>(path_, O_APPEND, {entry});
 }
 
 void Owners::sweep() {
@@ -134,10 +129,12 @@ bool Owners::rewrite() {
   for (const auto& [number, session] : sessions_)
     all.push_back(
         {Entry::kSession, session.process.first, session.process.second, session.vdevice, number});
+  // If this process is killed meanwhile, the old file is there.
+  if (!write_entries(fresh, O_TRUNC, all) || ::rename(fresh.c_str(), path_.c_str()) != 0)
+    return false;
   entries_ = all.size();
   sweep_at_ = std::max(kFewest, 2 * entries_);
-  // If this process is killed meanwhile, the old file is there.
-  return write_entries(fresh, O_TRUNC, all) && ::rename(fresh.c_str(), path_.c_str()) == 0;
+  return true;
 }
 
 }  // namespace vrdma::vrdmad

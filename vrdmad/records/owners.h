@@ -68,9 +68,9 @@ class Owners {
   std::map<Process, std::vector<FileId>> arenas_;  // the latest first
   std::map<uint32_t, Session> sessions_;
   bool knows_all_sessions_ = false;
-  size_t sweep_at_ = kFewest;  // entries of the file
-  size_t entries_ = 0;
   static constexpr size_t kFewest = 256;
+  size_t sweep_at_ = kFewest;  // entries
+  size_t entries_ = 0;         // of the file; 0: there is none
 };
 
 }  // namespace vrdma::vrdmad

@@ -17,7 +17,8 @@ namespace {
 
 // Bytes copied while the other threads are held; takes a few milliseconds.
 constexpr uint64_t kChunk = 16u << 20;
-constexpr uint64_t kNeighbourhood = 256u << 10;  // bytes
+// Bytes beside a range that may be converted with it.
+constexpr uint64_t kNeighbourhood = 256u << 10;
 
 // Whether [start, end) is still what it was found to be.
 bool is_plain(uint64_t start, uint64_t end, int prot) {
@@ -125,7 +126,8 @@ bool MemoryTable::convert(const Mapped& one, const Asker& asker, ipc::Reached* w
     if (reached < one.end && *why == ipc::Reached::kOther)
       reached = convert_held(std::max(reached, one.start), one.end, one.prot, asker, why);
     if (reached < one.end) return false;
-    start = one.start, end = one.end;
+    start = one.start,
+    end = one.end;  // turn() has settled the pages; whether all of these is asked
   }
   if (!settle(start, end)) {
     *why = ipc::Reached::kUnseen;

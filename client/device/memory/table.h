@@ -16,9 +16,8 @@
 // are blocked). Otherwise, if the vdevice may use userfaultfd(2), the range is write-protected, so
 // that writers wait until the new mapping is in place. Otherwise the daemon holds the other threads
 // (standstill.h), for a chunk of the range at a time, until the watcher sees what happens to the
-// pages. If it cannot, the memory is reached. The
-// converting thread writes only to its stack meanwhile, so a range in the mapping of that stack is
-// never converted.
+// pages. If it cannot, the memory is reached. The converting thread writes only to its stack
+// meanwhile, so a range in the mapping of that stack is never converted.
 //
 // What the daemon reaches is not converted meanwhile: a reach thread would store into pages that
 // are being exchanged.
