@@ -38,6 +38,9 @@ struct Step {
   [[nodiscard]] bool is_send() const {
     return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
   }
+  [[nodiscard]] bool is_write() const {
+    return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  }
   [[nodiscard]] bool has_imm() const {
     return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
@@ -193,6 +196,14 @@ class Board {
 
     before_.resize(in.target_end + kGuard);
     fill(before_.data(), before_.size(), in.target_key);
+    // Each byte that a WRITE brings differs from what was there. Else one byte that is still on its
+    // way can seem to have come, and would change the memory of the next batch.
+    for (const Step& step : in.steps) {
+      if (!step.is_write()) continue;
+      const uint8_t* data = data_of(step, bytes);
+      for (uint32_t i = 0; i < step.length; ++i)
+        before_[step.remote + i] = static_cast<uint8_t>(~data[i]);
+    }
     std::memcpy(target_.data, before_.data(), before_.size());
     target_image_ = before_;
     for (const Step& step : in.steps) {
