@@ -199,6 +199,27 @@ Result<void> set(const CLI::ConfigItem& item, std::set<std::string>* seen, Class
   return {};
 }
 
+// What the parser would take for something else.
+Result<void> check_lines(const std::string& text) {
+  std::istringstream input(text);
+  unsigned number = 1;
+  for (std::string line; std::getline(input, line); ++number) {
+    const std::string word = CLI::detail::trim_copy(line);
+    const std::string place = "line " + std::to_string(number);
+    if (!base::is_utf8(line)) return fail(EINVAL, place + " is not UTF-8: " + in_quotes(word));
+    if (word.empty() || word[0] == '#' || word[0] == ';') continue;
+    if (word[0] == '[') {
+      const bool closed = word.find(']') != std::string::npos;
+      if (!closed || word[1] == '[' || word[1] == ']')
+        return fail(EINVAL,
+                    place + ": " + in_quotes(word) + " does not begin a class: write [NAME]");
+    } else if (word.find('=') == std::string::npos) {
+      return fail(EINVAL, place + ": " + in_quotes(word) + " is no key: write KEY = VALUE");
+    }
+  }
+  return {};
+}
+
 // A name in a CDI device begins with a letter or digit too.
 Result<void> check_class_name(const std::string& name) {
   if (base::is_name(name) && name[0] != '_') return {};
@@ -223,6 +244,7 @@ Result<Classes> Classes::parse(const std::string& text, const std::string& path)
   Classes classes;
   classes.path_ = path;
   classes.all_[kDefaultClass].name = kDefaultClass;
+  if (auto whole = check_lines(text); !whole) return pass(std::move(whole.error()), path);
   CLI::ConfigTOML file;
   file.parentSeparator('\n');  // names have dots
   std::istringstream input(text);

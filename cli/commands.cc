@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -328,10 +330,16 @@ Outcome exec(const Options& options, Output&) {
 Outcome environment(const Options& options, Output&) {
   const auto libraries = library_dir();
   if (!libraries) return base::pass(libraries.error());
-  std::cout << "export LD_LIBRARY_PATH=" << for_shell(*libraries)
-            << "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n";
-  if (options.run_dir != api::kDefaultRunDir)
-    std::cout << "export VRDMA_RUN_DIR=" << for_shell(options.run_dir) << '\n';
+  const char* const before = std::getenv("LD_LIBRARY_PATH");
+  const std::string path = std::string(before != nullptr ? before : "") + ":";
+  if (!path.starts_with(*libraries + ":"))  // a shell may be told twice
+    std::cout << "export LD_LIBRARY_PATH=" << for_shell(*libraries)
+              << "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n";
+  std::error_code error;  // of a program in a directory that is gone
+  const auto run_dir = std::filesystem::absolute(options.run_dir, error).lexically_normal();
+  if (error) return base::fail(error.value(), options.run_dir + ": " + error.message());
+  if (run_dir != api::kDefaultRunDir)
+    std::cout << "export VRDMA_RUN_DIR=" << for_shell(run_dir) << '\n';
   return {};
 }
 

@@ -6,11 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "api/classes.h"
 #include "api/client.h"
 #include "cli/cdi.h"
 #include "cli/commands.h"
+#include "core/base/option_check.h"
 #include "core/base/printable.h"
 #include "core/base/standard_streams.h"
 #include "provisioning/kind.h"
@@ -20,7 +22,6 @@ namespace {
 
 constexpr char kExecForm[] =
     "exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'";
-constexpr size_t kMostOfWord = 64;  // that is repeated in a sentence
 
 using Command = Outcome (*)(const Options&, Output&);
 
@@ -36,7 +37,7 @@ class Grammar {
         ->type_name("DIR")
         ->capture_default_str();
     app_.add_option("-o,--output", format_, "table or json")
-        ->check(CLI::IsMember({"table", "json"}))
+        ->check(base::one_of({"table", "json"}), "")
         ->type_name("FORMAT")
         ->capture_default_str();
     app_.add_flag("-j,--json", json_, "the same as -o json");
@@ -46,19 +47,22 @@ class Grammar {
   }
 
   CLI::App& app() { return app_; }
-  // After CLI::ExtrasError. Empty: what CLI11 says is all.
+  // After an error of the command line. Empty: each word is known.
   [[nodiscard]] std::string on_unknown_word() {
     const auto words = app_.remaining(true);
+    if (words.empty()) return {};
     const CLI::App* at = &app_;
     while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
     if (at->get_name() == "exec") return kExecForm;
-    if (words.empty() || words[0].starts_with("-")) return {};
+    const std::string first = base::in_quotes(words[0]);
+    if (words[0].starts_with("-"))
+      return "there is no option " + first + " in '" + at->get_name() + "'; see --help";
     std::string commands;
     for (const CLI::App* one : at->get_subcommands([](const CLI::App*) { return true; }))
       commands += (commands.empty() ? "" : ", ") + one->get_name();
     if (commands.empty()) return {};
-    return "there is no command '" + base::printable(words[0], kMostOfWord) + "'" +
-           (at == &app_ ? "" : " in '" + at->get_name() + "'") + "; there are " + commands;
+    return "there is no command " + first + (at == &app_ ? "" : " in '" + at->get_name() + "'") +
+           "; there are " + commands;
   }
   [[nodiscard]] Command command() const { return command_; }
   [[nodiscard]] bool json() const { return json_ || format_ == "json"; }
@@ -78,14 +82,11 @@ class Grammar {
     return *sub;
   }
   CLI::Option& name(CLI::App& sub, const char* help) {
-    const auto check = [](const std::string& value) {
-      return value.empty() ? std::string("it is empty") : std::string();
-    };
-    return *sub.add_option("NAME", options_.name, help)->type_name("")->check(check, "");
+    return *sub.add_option("NAME", options_.name, help)->type_name("")->check(base::not_empty, "");
   }
-  CLI::Option& text(CLI::App& sub, const char* option, std::string& value, const char* type,
-                    const char* help) {
-    return *sub.add_option(option, value, help)->type_name(type);
+  static CLI::Option& text(CLI::App& sub, const char* option, std::string& value, const char* type,
+                           const char* help) {
+    return *sub.add_option(option, value, help)->type_name(type)->check(base::not_empty, "");
   }
   CLI::Option& quota(CLI::App& sub, const char* option) {
     return quota(sub, option, options_.quota,
@@ -125,7 +126,7 @@ class Grammar {
                     "let a worker of vrdmad execute all of its work");
     CLI::Option* const owner =
         create.add_option("--owner", options_.owner, "the process that owns it")
-            ->check(CLI::Range(1u, 1u << 22))
+            ->check(base::number(1, 1 << 22, "a process id"), "")
             ->type_name("PID");
     create.add_flag("--end-with-owner", options_.end_with_owner, "delete it when its owner ends")
         ->needs(owner);
@@ -136,7 +137,7 @@ class Grammar {
     create
         .add_option("--gid-layout", options_.gid_layout,
                     "the order of GID indices: dense or mlx5 (dense)")
-        ->check(CLI::IsMember({"dense", "mlx5"}))
+        ->check(base::one_of({"dense", "mlx5"}), "")
         ->type_name("LAYOUT");
     CLI::App& list = leaf(vdev, "list", "list vdevices, one per line", vdev_list);
     list.alias("ls");
@@ -144,7 +145,10 @@ class Grammar {
     name(leaf(vdev, "show", "show all details", vdev_show), "only this one");
     CLI::App& remove = leaf(vdev, "delete", "delete vdevices", vdev_delete);
     remove.alias("rm");
-    remove.add_option("NAME", options_.names, "vdevices")->type_name("")->required();
+    remove.add_option("NAME", options_.names, "vdevices")
+        ->type_name("")
+        ->check(base::not_empty, "")
+        ->required();
   }
 
   void add_quota() {
@@ -169,7 +173,13 @@ class Grammar {
     change
         .add_option("--overcommit", options_.overcommit,
                     "percent of a ceiling that may be assigned to vdevices (100)")
-        ->check(CLI::Range(100u, 100'000u))
+        ->transform(
+            [](std::string text) {
+              if (text.ends_with('%')) text.pop_back();
+              return text;
+            },
+            "")
+        ->check(base::number(100, 100'000, "100 to 100000 percent"), "")
         ->type_name("PERCENT");
   }
 
@@ -185,7 +195,7 @@ class Grammar {
     change
         .add_option("--reach", options_.reach,
                     "the peers that its vdevices may have: those on this host, or also others")
-        ->check(CLI::IsMember({"host", "network"}))
+        ->check(base::one_of({"host", "network"}), "")
         ->type_name("host|network")
         ->required();
     CLI::App& parent = group("parent", "resources that vdevices are carved from");
@@ -202,7 +212,7 @@ class Grammar {
     CLI::App& live = leaf(app_, "top", "show the activity of each vdevice; q ends", top);
     live.add_flag("--once", options_.once, "measure once and end");
     live.add_option("--interval", options_.interval, "interval of measurements")
-        ->check(CLI::Range(0.05, 3600.0))
+        ->check(base::number(0.05, 3600, "0.05 to 3600 seconds"), "")
         ->type_name("SECONDS")
         ->capture_default_str();
     leaf(app_, "watch", "print creation, change and deletion of vdevices", watch);
@@ -278,8 +288,7 @@ int run(int argc, char** argv) {
   options.classes = api::kClassesFile;
   options.command = cut_command(argc, argv);
   for (int i = 1; i < argc; ++i)
-    if (!base::is_utf8(argv[i]))
-      return complain("'" + base::printable(argv[i], kMostOfWord) + "' is not UTF-8", 2);
+    if (!base::is_utf8(argv[i])) return complain(base::in_quotes(argv[i]) + " is not UTF-8", 2);
   // "help quota" is "quota --help".
   std::vector<std::string> words(argv + 1, argv + argc);
   if (!words.empty() && words[0] == "help") {
@@ -293,15 +302,15 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& wanted) {  // ends by --help or --version
     const int status = grammar.app().exit(wanted);
     return std::cout.flush() ? status : complain("cannot write the output", 1);
-  } catch (const CLI::ExtrasError& extra) {
-    const std::string sentence = grammar.on_unknown_word();
-    return complain(sentence.empty() ? extra.what() : sentence, 2);
   } catch (const CLI::ParseError& wrong) {
-    return complain(wrong.what(), 2);
+    // CLI11 misses an argument before it names the word that is too many.
+    const std::string sentence = grammar.on_unknown_word();
+    return complain(sentence.empty() ? wrong.what() : sentence, 2);
   }
   // Checked here, because CLI11 reports an unknown word in the same way.
   if (grammar.command() == nullptr) return complain("a command is missing; see --help", 2);
-  if (grammar.command() == exec && options.command.empty()) return complain(kExecForm, 2);
+  if (grammar.command() == exec && (options.command.empty() || options.command[0].empty()))
+    return complain(kExecForm, 2);
   if (grammar.command() != exec && grammar.command() != diagnose && !options.command.empty())
     return complain("only exec and doctor take a program after --", 2);
 
@@ -309,7 +318,11 @@ int run(int argc, char** argv) {
   Output output(std::cout, options.format);
   if (auto outcome = grammar.command()(options, output); !outcome)
     return complain(outcome.error().message(), failed_status(grammar.command(), outcome.error()));
-  if (!std::cout.flush()) return complain("cannot write the output", 1);
+  if (!std::cout.flush())
+    return complain(grammar.command() == vdev_create
+                        ? "the vdevice was created, but vrdmactl cannot write the output"
+                        : "cannot write the output",
+                    1);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 
 #include "api/classes.h"
 #include "core/base/event_loop.h"
+#include "core/base/option_check.h"
 #include "core/base/standard_streams.h"
 #include "core/rdma/peer.h"
 #include "core/verbs/socket_address.h"
@@ -42,9 +44,12 @@
 namespace {
 
 using vrdma::base::Fd;
+using vrdma::base::number;
+using vrdma::base::one_of;
 using vrdma::base::Result;
 using vrdma::vrdmad::User;
 
+constexpr size_t kSocketName = 27;  // "/netns/4026532000/1234.sock" and the like
 constexpr unsigned kMostWorkers = vrdma::vrdmad::BrokerPlace::kMostWorkers;
 // To the broker at a time, of this process: of its threads, each waits for one.
 constexpr unsigned kRequests = 4;
@@ -85,10 +90,11 @@ int parse(int argc, char** argv, Options* options) {
   app.add_option("--state-dir", options->state_dir, "what survives a restart")
       ->capture_default_str();
   app.add_option("--log-level", options->log_level, "lowest level that is logged on standard error")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+      ->check(one_of({"trace", "debug", "info", "warning", "error", "off"}), "")
+      ->type_name("trace|debug|info|warning|error|off")
       ->capture_default_str();
   app.add_option("--log-format", options->log_format, "text, or json: one object per line")
-      ->check(CLI::IsMember({"text", "json"}))
+      ->check(one_of({"text", "json"}), "")
       ->capture_default_str();
   app.add_option("--audit-log", options->audit_log,
                  "a file for one JSON line for each change by an operator, in addition to the log");
@@ -99,11 +105,12 @@ int parse(int argc, char** argv, Options* options) {
                  "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT");
   app.add_option("--user", options->user,
                  "name or number of the user that serves tenants and operators; without it: vrdma "
-                 "if there is that user, or else root without capabilities");
+                 "if there is that user, or else root without capabilities")
+      ->check(vrdma::base::not_empty, "");
   app.add_option("--isolation", options->isolation,
                  "which vdevices share a worker process: those of a tenant, of a fabric, or all "
                  "(none)")
-      ->check(CLI::IsMember({"tenant", "fabric", "none"}))
+      ->check(one_of({"tenant", "fabric", "none"}), "")
       ->capture_default_str();
   app.add_option("--cgroup", options->cgroup,
                  "the control group below which worker processes get theirs, or none; without it: "
@@ -118,22 +125,23 @@ int parse(int argc, char** argv, Options* options) {
          "--worker-users", options->worker_users,
          "the first of the 4096 user and group numbers that worker processes have, each one "
          "of its own; 0: they have those of --user")
-      ->check(CLI::Range(0u, UINT32_MAX - kMostWorkers))
+      ->check(number(0, UINT32_MAX - kMostWorkers, "the number of a user, 0 to 4294963199"), "")
       ->capture_default_str();
   app.add_option("--workers", options->workers,
                  "worker processes with --isolation none; 0: half of the processors, at least one")
-      ->check(CLI::Range(0u, 256u))
+      ->check(number(0, 256, "0 to 256"), "")
       ->capture_default_str();
   app.add_flag("--single", options->single,
                "workers are threads of vrdmad instead of processes: for debuggers");
+  static_assert(vrdma::verbs::kMostSourcePorts == 8);
   app.add_option("--roce-source-ports", options->source_ports,
                  "UDP ports that packets to other hosts leave from, so that routers spread queue "
                  "pairs over several paths; 0: all leave from port 4791")
-      ->check(CLI::Range(0u, vrdma::verbs::kMostSourcePorts))
+      ->check(number(0, vrdma::verbs::kMostSourcePorts, "0 to 8 ports"), "")
       ->capture_default_str();
   app.add_option("--daemon-grace", options->grace,
                  "seconds that mediated requests wait for the next daemon")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number(0, 3600, "0 to 3600 seconds"), "")
       ->capture_default_str();
   try {
     app.parse(argc, argv);
@@ -206,7 +214,10 @@ void warn_of_descriptors(uint64_t limit) {
 Result<void> check_audit_log(const std::string& path) {
   std::error_code error;
   const auto directory = std::filesystem::absolute(path, error).parent_path();
-  if (path.empty() || std::filesystem::is_directory(directory, error)) return {};
+  if (path.empty()) return {};
+  if (std::filesystem::is_directory(path, error))
+    return vrdma::base::fail(EISDIR, "the audit log " + path + " is a directory: name a file");
+  if (std::filesystem::is_directory(directory, error)) return {};
   return vrdma::base::fail(ENOTDIR, "the audit log " + path + " cannot be made: there is no " +
                                         "directory " + directory.string());
 }
@@ -237,6 +248,10 @@ Result<Start> check(const Options& options) {
   if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
   auto state_path = vrdma::vrdmad::RunDir::absolute(options.state_dir);
   if (!state_path) return vrdma::base::pass(std::move(state_path.error()));
+  if (run_path->size() + kSocketName >= sizeof(sockaddr_un::sun_path))
+    return vrdma::base::fail(ENAMETOOLONG, "the run directory " + *run_path +
+                                               " is too long for the names of its sockets: "
+                                               "choose one of at most 80 characters");
   if (*run_path == *state_path)
     return vrdma::base::fail(EINVAL, "the run directory and the state directory are both " +
                                          *run_path +
@@ -244,6 +259,8 @@ Result<Start> check(const Options& options) {
                                          "first and nobody the second");
   if (auto there = check_audit_log(options.audit_log); !there)
     return vrdma::base::pass(there.error());
+  if (auto valid = vrdma::vrdmad::MetricsServer::check(options.metrics); !valid)
+    return vrdma::base::pass(valid.error());
   if (auto free = vrdma::vrdmad::RunDir::check_free(*run_path); !free)
     return vrdma::base::pass(free.error());
   if (auto free = vrdma::vrdmad::Store::check_free(*state_path); !free)

@@ -13,6 +13,7 @@
 #include "cli/bad_wire/direction.h"
 #include "cli/bad_wire/options.h"
 #include "cli/bad_wire/tap.h"
+#include "core/base/option_check.h"
 
 namespace {
 
@@ -135,7 +136,7 @@ int main(int argc, char** argv) {
   add_options(app, faults);
   app.add_option("--seed", seed, "of what happens to which packet")->capture_default_str();
   app.add_option("--mtu", mtu, "of the interfaces")
-      ->check(CLI::Range(68u, 65521u))
+      ->check(vrdma::base::number(68, 65521, "68 to 65521 bytes"), "")
       ->capture_default_str();
   try {
     app.parse(argc, argv);

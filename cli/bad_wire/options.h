@@ -12,6 +12,9 @@ struct Faults;
 // Adds --loss, --delay etc. to `app`; they write into `faults` when it parses.
 void add_options(CLI::App& app, Faults& faults);
 
+// Empty, or a sentence: of these options, one was given that changes nothing without another.
+[[nodiscard]] std::string without_effect(const CLI::App& app);
+
 // The options that mean these faults.
 [[nodiscard]] std::vector<std::string> words_of(const Faults& faults);
 

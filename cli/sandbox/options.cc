@@ -6,6 +6,7 @@
 
 #include "cli/bad_wire/direction.h"
 #include "cli/bad_wire/options.h"
+#include "core/base/option_check.h"
 
 namespace vrdma::cli::sandbox {
 
@@ -57,16 +58,15 @@ bool parse(int argc, char** argv, Options* options, int* status) {
   app.set_version_flag("--version", "vrdma-sandbox " VRDMA_VERSION);
   app.add_flag("--demo", options->demo, "two small programs show what to expect; takes seconds");
   app.add_option("--vdevices", options->vdevices, "how many the command gets")
-      ->check(CLI::Range(1u, 64u))
+      ->check(base::number(1, 64, "1 to 64"), "")
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--pair", options->pair, "two commands, each in a network namespace of its own");
   app.add_flag("--two-tenants", options->two_tenants,
                "each vdevice is another tenant's; they meet in one fabric");
   app.add_flag("--root", options->stay_root, "the command is root in the sandbox (ip, tc, mount)");
-  app.add_option("--wait", options->wait,
-                 "seconds for the server to listen before the client starts")
-      ->check(CLI::Range(0.0, 3600.0))
+  app.add_option("--wait", options->wait, "how long the client waits for the server to listen")
+      ->check(base::number(0, 3600, "0 to 3600 seconds"), "")
       ->type_name("SECONDS")
       ->capture_default_str();
   app.add_option("--log", options->log, "a file for the log of vrdmad")->type_name("FILE");
@@ -90,8 +90,11 @@ bool parse(int argc, char** argv, Options* options, int* status) {
     if (!std::cout.flush()) *status = complain("cannot write the output");
     return false;
   } catch (const CLI::ParseError& wrong) {
+    const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&wrong) != nullptr;
     *status =
-        complain(std::string(wrong.what()) + "; the command stands behind --, see --help", kUsage);
+        complain(std::string(wrong.what()) +
+                     (unknown ? "; the command stands behind --, see --help" : "; see --help"),
+                 kUsage);
     return false;
   }
   if (options->demo) {
@@ -115,6 +118,10 @@ bool parse(int argc, char** argv, Options* options, int* status) {
   if (wire.count_all() > 0) {
     if (!options->pair) {
       *status = complain("options of a bad network, such as --loss, want --pair", kUsage);
+      return false;
+    }
+    if (const std::string wrong = bad_wire::without_effect(wire); !wrong.empty()) {
+      *status = complain(wrong, kUsage);
       return false;
     }
     options->wire = bad_wire::words_of(faults);

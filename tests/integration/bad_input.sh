@@ -106,6 +106,11 @@ refused 1 "name of a directory is empty" second --run-dir ""
 refused 1 "no directory $T/none" second --run-dir "$T/run3" --audit-log "$T/none/audit.jsonl"
 refused 2 "worker-users: .*4294967000" second --run-dir "$T/run3" --worker-users 4294967000
 refused 1 "worker-users 1: user 1000" timeout 20 "$BUILD/sbin/vrdmad" --run-dir "$T/run3" --state-dir "$T/state3" --worker-users 1 --user 1000
+refused 1 'metrics are for this host' second --run-dir "$T/run3" --metrics everywhere
+refused 1 "$T is a directory" second --run-dir "$T/run3" --audit-log "$T"
+refused 1 'too long for the names of its sockets' second --run-dir "$T/run3/$(printf 'x%.0s' {1..90})"
+refused 2 'user: it is empty' second --run-dir "$T/run3" --user ''
+refused 2 "daemon-grace: 'nan'" second --run-dir "$T/run3" --daemon-grace nan
 [[ ! -e $T/none && ! -e $T/run3 ]] || fail "a refused daemon has made directories"
 refused '1|2' loud second --run-dir "$T/run3" --log-level loud
 echo 'log_level = "error"' >"$T/conf"  # which is log-level
@@ -129,6 +134,6 @@ options "1: there is no option 'config'" 'config = "x"'
 options '1: this is no option' "$(printf 'x%.0s' {1..5000}) = 1"
 options '1: .*log-format' "log-format = \"$(printf 'x%.0s' {1..5000})\""
 echo 'log-level = "loud"' >"$T/conf"
-refused 2 '^vrdmad: --log-level: quiet' "$BUILD/sbin/vrdmad" --log-level quiet --config "$T/conf"
+refused 2 "^vrdmad: --log-level: 'quiet' is not one of" "$BUILD/sbin/vrdmad" --log-level quiet --config "$T/conf"
 
 on a root ibv_devinfo -d va >/dev/null || fail "va does not work any more"

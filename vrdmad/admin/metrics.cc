@@ -98,11 +98,17 @@ base::Result<base::Fd> listen_on(int family, const sockaddr* address, socklen_t 
   return fd;
 }
 
+constexpr std::string_view kUnix = "unix:";
+
+base::Result<void> check_path(const std::string& path) {
+  if (!path.empty() && path.size() < sizeof sockaddr_un{}.sun_path) return {};
+  return base::fail(EINVAL, "'" + path + "' is not a valid socket path");
+}
+
 base::Result<base::Fd> listen_on_path(const std::string& path) {
+  if (auto valid = check_path(path); !valid) return base::pass(std::move(valid).error());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path)
-    return base::fail(EINVAL, "'" + path + "' is not a valid socket path");
   path.copy(address.sun_path, path.size());
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
   // Remove only what a killed daemon left: a socket without a listener.
@@ -115,7 +121,11 @@ base::Result<base::Fd> listen_on_path(const std::string& path) {
   return listen_on(AF_UNIX, generic, sizeof address, path);
 }
 
-base::Result<base::Fd> listen_on_port(const std::string& text) {
+struct Place {
+  bool is_ipv4 = true;
+  uint16_t port = 0;
+};
+base::Result<Place> parse_port(const std::string& text) {
   const size_t colon = text.rfind(':');
   const std::string host = colon == std::string::npos ? "" : text.substr(0, colon);
   uint16_t port = 0;
@@ -125,7 +135,14 @@ base::Result<base::Fd> listen_on_port(const std::string& text) {
   if (error != std::errc() || end != last || port == 0 || (host != "127.0.0.1" && host != "[::1]"))
     return base::fail(EINVAL, "metrics are for this host: '" + text +
                                   "' is not unix:PATH, 127.0.0.1:PORT or [::1]:PORT");
-  if (host == "127.0.0.1") {
+  return Place{host == "127.0.0.1", port};
+}
+
+base::Result<base::Fd> listen_on_port(const std::string& text) {
+  const auto place = parse_port(text);
+  if (!place) return base::pass(place.error());
+  const uint16_t port = place->port;
+  if (place->is_ipv4) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -171,13 +188,22 @@ std::string metrics_text(const std::vector<CounterRow>& rows) {
   return prometheus::TextSerializer().Serialize(sorted);
 }
 
+base::Result<void> MetricsServer::check(const std::string& address) {
+  if (address.empty()) return {};
+  if (address.starts_with(kUnix)) {
+    auto valid = check_path(address.substr(kUnix.size()));
+    return valid ? std::move(valid) : base::pass(std::move(valid).error(), "metrics");
+  }
+  const auto place = parse_port(address);
+  if (!place) return base::pass(place.error(), "metrics");
+  return {};
+}
+
 base::Result<std::unique_ptr<MetricsServer>> MetricsServer::start(base::EventLoop& loop,
                                                                   const std::string& address,
                                                                   Source source) {
-  static const std::string kUnix = "unix:";
-  const std::string path =
-      address.rfind(kUnix, 0) == 0 ? address.substr(kUnix.size()) : std::string();
-  const bool is_unix = address.rfind(kUnix, 0) == 0;
+  const bool is_unix = address.starts_with(kUnix);
+  const std::string path = is_unix ? address.substr(kUnix.size()) : std::string();
   auto listener = is_unix ? listen_on_path(path) : listen_on_port(address);
   if (!listener) return base::pass(std::move(listener).error(), "metrics");
   std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(source), path));

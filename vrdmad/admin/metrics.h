@@ -30,6 +30,8 @@ class MetricsServer {
   // To call its argument once with the rows, now or later, on the loop.
   using Source = std::function<void(std::function<void(std::vector<CounterRow>)>)>;
 
+  // EINVAL: start() would refuse this address. An empty one is none.
+  [[nodiscard]] static base::Result<void> check(const std::string& address);
   // `address`: "unix:PATH" (the socket gets mode 0600; a stale socket is replaced),
   // "127.0.0.1:PORT" or "[::1]:PORT". EINVAL: anything else. `loop` must outlive the server.
   [[nodiscard]] static base::Result<std::unique_ptr<MetricsServer>> start(

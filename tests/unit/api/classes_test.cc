@@ -125,6 +125,11 @@ TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
             "c.conf: class 'a': netdev: 'sixteen-letters-' is not the name of a network interface");
   EXPECT_EQ(error_of("[a]\nname = x\nparent = y\nname = z\n"),
             "c.conf: class 'a': name: it is set twice");
+  EXPECT_EQ(error_of("[a]\n[x\n"), "c.conf: line 2: '[x' does not begin a class: write [NAME]");
+  EXPECT_EQ(error_of("[]\nname = x\n"),
+            "c.conf: line 1: '[]' does not begin a class: write [NAME]");
+  EXPECT_EQ(error_of("\n# one\nname\n"), "c.conf: line 3: 'name' is no key: write KEY = VALUE");
+  EXPECT_EQ(error_of("name = \xff\n"), "c.conf: line 1 is not UTF-8: 'name = \\xff'");
   EXPECT_EQ(error_of("[a]\nname = x\n[b]\n[a]\nname = z\n"), "c.conf: class 'a' appears twice");
   EXPECT_THAT(error_of("[a/b]\n"), testing::HasSubstr("c.conf: class 'a/b' is not a valid name"));
   EXPECT_NE(error_of("[_a]\n"), "") << "CDI has no such name";

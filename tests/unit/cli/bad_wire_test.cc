@@ -278,8 +278,8 @@ TEST(BadWireOptions, WordsMeanTheSame) {
   CLI::App app;
   add_options(app, faults);
   app.parse(
-      "--loss 1 --reorder 5 --delay 2.5 --jitter 1 --rate 20000000 --queue 50 --mark 10 "
-      "--right-checksum --behind 7");
+      "--loss 1 --reorder 5% --delay 2.5 --jitter 1000us --rate 20Mbit --queue 0.05s --mark 10 "
+      "--corrupt 1 --right-checksum --behind 7");
   EXPECT_DOUBLE_EQ(faults.loss, 0.01);
   EXPECT_EQ(faults.delay, Duration(2'500'000));
   EXPECT_TRUE(faults.any());
@@ -295,8 +295,34 @@ TEST(BadWireOptions, WordsMeanTheSame) {
   EXPECT_EQ(repeated.queue, Duration(50ms));
   EXPECT_EQ(repeated.behind, 7u);
   EXPECT_TRUE(repeated.right_checksum && !repeated.all);
-  words = {"101", "--loss"};
-  EXPECT_THROW(other.parse(words), CLI::ParseError);
+}
+
+TEST(BadWireOptions, RefuseWhatIsNotMeant) {
+  const auto sentence = [](std::vector<std::string> words) {
+    Faults faults;
+    CLI::App app;
+    add_options(app, faults);
+    std::reverse(words.begin(), words.end());
+    try {
+      app.parse(words);
+    } catch (const CLI::ParseError& wrong) {
+      return std::string(wrong.what());
+    }
+    return without_effect(app);
+  };
+  EXPECT_EQ(sentence({"--loss", "101"}),
+            "--loss: '101' is not 0 to 100 percent, such as 1 or 0.5%");
+  for (const char* wrong : {"nan", "-1", "", "1%%", "%", "1e400", "1 ", "inf"})
+    EXPECT_NE(sentence({"--loss", wrong}), "") << wrong;
+  for (const char* wrong : {"2m", "61s", "nan"})
+    EXPECT_NE(sentence({"--delay", wrong}), "") << wrong;
+  for (const char* wrong : {"10", "10gb", "1e30"})
+    EXPECT_NE(sentence({"--rate", wrong}), "") << wrong;
+  EXPECT_EQ(sentence({"--queue", "5"}), "--queue requires --rate");
+  EXPECT_EQ(sentence({"--behind", "5"}), "--behind requires --reorder");
+  EXPECT_EQ(sentence({"--right-checksum"}), "--right-checksum requires --corrupt");
+  EXPECT_EQ(sentence({"--all"}), "--all has no effect without what it is for, such as --loss 1");
+  EXPECT_EQ(sentence({"--all", "--loss", "1"}), "");
 }
 
 }  // namespace

@@ -156,6 +156,7 @@ TEST_F(Vrdmactl, a_shell_learns_its_environment) {
   EXPECT_EQ(ran.status, 0);
   EXPECT_THAT(ran.out, HasSubstr("/lib/vrdma'${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n"));
   EXPECT_THAT(ran.out, HasSubstr("export VRDMA_RUN_DIR='/a b'\\''c'\n"));
+  EXPECT_THAT(run({"--run-dir", "there", "env"}).out, HasSubstr("export VRDMA_RUN_DIR='/"));
 }
 
 TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
@@ -169,12 +170,18 @@ TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
                  "exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'");
   EXPECT_THAT(run({"vdev", "list", "--frob"}).err, HasSubstr("--frob"));
   expect_failure({"vdev", "delete"}, 2, "NAME is required");
+  expect_failure({"vdev", "delete", ""}, 2, "NAME: it is empty");
+  expect_failure({"vdev", "create", "-x"}, 2, "there is no option '-x' in 'create'; see --help");
+  expect_failure({"doctor", "--to", ""}, 2, "--to: it is empty");
+  expect_failure({"top", "--interval", "nan"}, 2, "--interval: 'nan' is not 0.05 to 3600 seconds");
+  expect_failure({"tenant", "set", "red", "--overcommit", "50%"}, 2,
+                 "--overcommit: '50' is not 100 to 100000 percent");
   expect_failure({"vdev", "create", "red0", "--netns", "a"}, 2, "--netdev is required");
   expect_failure({"quota", "set", "red0"}, 2, "QUOTA is required");
   EXPECT_THAT(run({"quota", "set", "red0", "qp=x"}).err,
               HasSubstr("quota qp: 'x' is not a number such as 64, 16k or max"));
   EXPECT_EQ(run({"quota", "set", "red0", "qp=x"}).status, 2);
-  EXPECT_EQ(run({"-o", "xml", "vdev", "list"}).status, 2);
+  expect_failure({"-o", "xml", "vdev", "list"}, 2, "--output: 'xml' is not one of table, json");
   EXPECT_EQ(run({"exec", "red0"}).status, 2);
   EXPECT_EQ(run({"exec", "red0", "--"}).status, 2);
   EXPECT_EQ(run({"exec", "--", "true"}).status, 2);
