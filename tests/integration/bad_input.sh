@@ -124,7 +124,7 @@ options() { # PATTERN LINE...: the file of these lines is refused
   refused 2 "^vrdmad: $T/conf, line $1" second --run-dir "$T/run3" --config "$T/conf"
   [[ $(wc -c <"$T/err") -lt 500 ]] || fail "a long error: $(<"$T/err")"
 }
-options '3: .*log-format: loud' '# a comment' '' 'log-format = "loud"'
+options "3: .*log-format: 'loud'" '# a comment' '' 'log-format = "loud"'
 options "3: the option 'log-level' was given before" 'log-level = "info"' 'workers = 1' 'log-level = "debug"'
 options '2: .*workers' 'log-format = "text"' 'workers = -1'
 options '2: .*workers' 'log-format = "text"' 'workers = many'
