@@ -209,7 +209,23 @@ class Examination {
                      "run doctor as root");
     const auto mapped = mapped_libraries(process.maps);
     const std::string root = "/proc/" + std::to_string(process.pid) + "/root";
-    for (const auto& path : mapped) add_library(path, content_of(path, root), "mapped");
+    std::vector<std::string> others;
+    bool has_drop_in = false;
+    for (const auto& path : mapped) {
+      const std::string content = content_of(path, root);
+      const bool is_ours = is_drop_in(content);
+      has_drop_in |= is_ours;
+      if (is_ours)
+        add_library(path, content, "mapped");
+      else
+        others.push_back(path);
+    }
+    for (const auto& path : others) {
+      if (has_drop_in && path.find("/libibverbs.so.1") != std::string::npos)
+        ok("library", "mapped: " + path + ", which vrdma's library loads too, for adapters");
+      else
+        add_library(path, content_of(path, root), "mapped");
+    }
     if (mapped.empty())
       unknown("library", subject_.who + " has no libibverbs mapped (now)",
               "some programs load it on demand: run doctor again then, or with -- COMMAND");
@@ -411,7 +427,23 @@ class Examination {
                : "see the log of vrdmad";
   }
 
+  // client/device/memory/table.h has the rules.
   void judge_memory() {
+    if (question_.pid && is_installed_) {
+      const Process& process = *subject_.process;
+      if (process.asks_to_reach)
+        ok("memory", subject_.who +
+                         " has VRDMA_MEMORY=reached: what it registers is reached, not put in "
+                         "place, which is slower");
+      else if (process.watches_memory)
+        ok("memory", subject_.who +
+                         " has registered memory in place; its thread vrdma-memory sees by "
+                         "userfaultfd(2) what changes it");
+      else
+        ok("memory", subject_.who +
+                         " has no memory in place: it has registered none, or what it has "
+                         "registered is reached");
+    }
     for (const auto* vdev : own_vdevs()) {
       std::string reasons;
       for (const auto& row : vdev->reached())

@@ -9,7 +9,9 @@
 
 #include <climits>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
+#include <system_error>
 
 #include "core/base/fd.h"
 
@@ -37,6 +39,13 @@ std::string variable_in(const std::string& environ, const std::string& name) {
   for (std::string entry; std::getline(entries, entry, '\0');)
     if (entry.rfind(name + "=", 0) == 0) return entry.substr(name.size() + 1);
   return {};
+}
+
+bool has_thread(const std::string& tasks, const std::string& name) {
+  std::error_code ignored;
+  for (const auto& task : std::filesystem::directory_iterator(tasks, ignored))
+    if (content_of(task.path().string() + "/comm") == name + "\n") return true;
+  return false;
 }
 
 std::optional<unsigned long long> address_space_of(const std::string& limits) {
@@ -100,7 +109,10 @@ base::Result<Process> look_at_process(pid_t pid) {
   process.user_namespace = link_at(proc + "ns/user");
   process.network_namespace = link_at(proc + "ns/net");
   process.maps = content_of(proc + "maps");
-  process.run_dir = variable_in(content_of(proc + "environ"), "VRDMA_RUN_DIR");
+  const std::string environ = content_of(proc + "environ");
+  process.run_dir = variable_in(environ, "VRDMA_RUN_DIR");
+  process.asks_to_reach = variable_in(environ, "VRDMA_MEMORY") == "reached";
+  process.watches_memory = has_thread(proc + "task", "vrdma-memory");
   process.address_space = address_space_of(content_of(proc + "limits"));
   return process;
 }

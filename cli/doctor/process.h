@@ -21,6 +21,9 @@ struct Process {
   std::string network_namespace;
   std::string maps;                                 // empty: not readable
   std::string run_dir;                              // VRDMA_RUN_DIR of its environment, or empty
+  bool asks_to_reach = false;  // VRDMA_MEMORY=reached in its environment
+  // A thread of the library watches its memory: some is in place, or was.
+  bool watches_memory = false;
   std::optional<unsigned long long> address_space;  // bytes, RLIMIT_AS; absent: unlimited
 };
 

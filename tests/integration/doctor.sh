@@ -38,6 +38,7 @@ time.sleep(300)' >"$T/$name.log" 2>&1 </dev/null &
   wait_until 20 grep -q ready "$T/$name.log" || fail "$name does not start"
 }
 wake() { kill -9 "${PID[$1]}"; wait "${PID[$1]}" 2>/dev/null || true; unset "PID[$1]"; }
+watches_memory() { grep -qs vrdma-memory /proc/"$1"/task/*/comm; }
 say "nothing is wrong"
 examine 0 --netns "$(ns a)"
 finds ok daemon "vrdmad"
@@ -54,7 +55,19 @@ ctl -o json doctor "${PID[well]}" | /usr/bin/python3 -c '
 import json, sys
 found = {one["check"]: one["state"] for one in json.load(sys.stdin)}
 assert found["library"] == found["vdevice"] == found["session"] == "ok", found' || fail "the JSON"
+finds ok memory "has no memory in place"
 wake well
+# shellcheck disable=SC2046
+asleep asked $(enter a) $(user_prefix nobody) env -i "${ENVIRONMENT[@]}" VRDMA_MEMORY=reached
+examine 0 "${PID[asked]}"
+finds ok memory "has VRDMA_MEMORY=reached"
+wake asked
+spawn registers a nobody ibv_rc_pingpong -g 1
+wait_until 20 watches_memory "${PID[registers]}" || fail "ibv_rc_pingpong registers no memory"
+examine 0 "${PID[registers]}"
+finds ok memory "has registered memory in place"
+finds ok library "which vrdma's library loads too"
+wake registers
 
 say "the wrong library"
 if [[ -n $system && -z ${VRDMA_TEST_PRELOAD:-} ]]; then
