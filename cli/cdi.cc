@@ -62,7 +62,8 @@ Result<void> replace_file(const std::string& path, const std::string& text) {
     return base::fail(EINVAL, "'" + path + "' is not a regular file; - is standard output");
   const std::filesystem::path directory = std::filesystem::path(path).parent_path();
   std::error_code error;
-  if (!directory.empty()) std::filesystem::create_directory(directory, error);
+  // An engine may not have made its own; another name may be misspelt.
+  if (directory.filename() == "cdi") std::filesystem::create_directory(directory, error);
   if (error)
     return base::fail(error.value(), "make " + directory.string() + ": " + error.message());
   // Engines read only files that end in .json or .yaml.

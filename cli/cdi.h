@@ -22,7 +22,7 @@ struct CdiHook {
 [[nodiscard]] base::Result<std::string> cdi_specification(const std::vector<std::string>& classes,
                                                           const CdiHook& hook);
 
-// Replaces a file as a whole, mode 0644, and makes its directory.
+// Replaces a file as a whole, mode 0644, and makes its directory if that is called cdi.
 [[nodiscard]] base::Result<void> replace_file(const std::string& path, const std::string& text);
 
 }  // namespace vrdma::cli

@@ -60,7 +60,8 @@ class Grammar {
     std::string commands;
     for (const CLI::App* one : at->get_subcommands([](const CLI::App*) { return true; }))
       commands += (commands.empty() ? "" : ", ") + one->get_name();
-    if (commands.empty()) return {};
+    if (commands.empty())
+      return first + " is one argument too many for '" + at->get_name() + "'; see --help";
     return "there is no command " + first + (at == &app_ ? "" : " in '" + at->get_name() + "'") +
            "; there are " + commands;
   }
@@ -266,6 +267,19 @@ std::vector<std::string> cut_command(int& argc, char** argv) {
   return {};
 }
 
+// "help quota" is "quota --help".
+void ask_for_help(std::vector<std::string>& words) {
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (*word == "help") {
+      words.erase(word);
+      words.emplace_back("--help");
+      return;
+    }
+    const bool has_value = *word == "--run-dir" || *word == "-o" || *word == "--output";
+    if (!word->starts_with("-") || (has_value && ++word == words.end())) return;
+  }
+}
+
 // Prints one line, whatever characters an operator or the daemon put into it.
 int complain(std::string sentence, int status) {
   std::replace_if(
@@ -289,17 +303,15 @@ int run(int argc, char** argv) {
   options.command = cut_command(argc, argv);
   for (int i = 1; i < argc; ++i)
     if (!base::is_utf8(argv[i])) return complain(base::in_quotes(argv[i]) + " is not UTF-8", 2);
-  // "help quota" is "quota --help".
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (!words.empty() && words[0] == "help") {
-    words.erase(words.begin());
-    words.emplace_back("--help");
-  }
+  ask_for_help(words);
   std::reverse(words.begin(), words.end());  // as CLI11 wants it
   Grammar grammar(options);
   try {
     grammar.app().parse(words);
   } catch (const CLI::Success& wanted) {  // ends by --help or --version
+    if (const std::string sentence = grammar.on_unknown_word(); !sentence.empty())
+      return complain(sentence, 2);
     const int status = grammar.app().exit(wanted);
     return std::cout.flush() ? status : complain("cannot write the output", 1);
   } catch (const CLI::ParseError& wrong) {

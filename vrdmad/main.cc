@@ -222,6 +222,21 @@ Result<void> check_audit_log(const std::string& path) {
                                         "directory " + directory.string());
 }
 
+// The run directory is made later.
+Result<void> check_metrics(const std::string& address, const std::string& run_path) {
+  if (auto valid = vrdma::vrdmad::MetricsServer::check(address); !valid) return valid;
+  const std::string prefix = "unix:";
+  if (!address.starts_with(prefix)) return {};
+  std::error_code error;
+  const auto directory = std::filesystem::absolute(address.substr(prefix.size()), error)
+                             .lexically_normal()
+                             .parent_path();
+  if (directory == run_path || std::filesystem::is_directory(directory, error)) return {};
+  return vrdma::base::fail(
+      ENOTDIR,
+      "metrics: " + address + " cannot be made: there is no directory " + directory.string());
+}
+
 // As which user the daemon runs after its start.
 Result<User> choose_user(const std::string& asked) {
   auto user = vrdma::vrdmad::find_user(asked.empty() ? "vrdma" : asked);
@@ -259,7 +274,7 @@ Result<Start> check(const Options& options) {
                                          "first and nobody the second");
   if (auto there = check_audit_log(options.audit_log); !there)
     return vrdma::base::pass(there.error());
-  if (auto valid = vrdma::vrdmad::MetricsServer::check(options.metrics); !valid)
+  if (auto valid = check_metrics(options.metrics, *run_path); !valid)
     return vrdma::base::pass(valid.error());
   if (auto free = vrdma::vrdmad::RunDir::check_free(*run_path); !free)
     return vrdma::base::pass(free.error());

@@ -69,8 +69,9 @@ TEST(ReplaceFile, makes_the_directory_and_leaves_nothing_beside) {
   struct stat status {};
   ASSERT_EQ(::stat(file.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0644U);
-  EXPECT_FALSE(replace_file(directory / "no" / "such" / "x.json", "text"))
+  EXPECT_FALSE(replace_file(directory / "no" / "cdi" / "x.json", "text"))
       << "only the last directory";
+  EXPECT_FALSE(replace_file(directory / "no" / "x.json", "text")) << "only /etc/cdi and the like";
   EXPECT_FALSE(fs::exists(directory / "no"));
   fs::create_directory(directory / "full.json");
   EXPECT_FALSE(replace_file(directory / "full.json", "text"));

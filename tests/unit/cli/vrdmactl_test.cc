@@ -170,6 +170,9 @@ TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
                  "exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'");
   EXPECT_THAT(run({"vdev", "list", "--frob"}).err, HasSubstr("--frob"));
   expect_failure({"vdev", "delete"}, 2, "NAME is required");
+  expect_failure({"parent", "list", "x"}, 2, "'x' is one argument too many for 'list'; see --help");
+  EXPECT_THAT(run({"-j", "--run-dir", "/r", "help", "vdev"}).out, HasSubstr("create"));
+  EXPECT_THAT(run({"help", "nope"}).err, HasSubstr("there is no command 'nope'"));
   expect_failure({"vdev", "delete", ""}, 2, "NAME: it is empty");
   expect_failure({"vdev", "create", "-x"}, 2, "there is no option '-x' in 'create'; see --help");
   expect_failure({"doctor", "--to", ""}, 2, "--to: it is empty");
