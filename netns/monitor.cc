@@ -236,19 +236,19 @@ void Monitor::read_all_anew(bool doubt_nsids) {
 void Monitor::settle() {
   later_.reset();
   receive();
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = loop_->now();
   std::erase_if(resting_, [now](const auto& each) { return each.second <= now; });
   Spent spent;
   for (const uint64_t id : std::exchange(unsettled_, {})) settle(id, &spent);
   settle_namespaces(&spent);
-  const base::TimePoint ended = base::EventLoop::now();
+  const base::TimePoint ended = loop_->now();
   for (const auto& [nsid, time] : spent)
     resting_[nsid] = ended + std::min(kRest * time, kLongestRest);
   if (has_unsettled() && !later_.active()) settle_later(until_due());
 }
 
 base::Duration Monitor::until_due() const {
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = loop_->now();
   base::Duration least = kLongestRest;
   const auto consider = [&](int nsid) {
     const auto it = resting_.find(nsid);
@@ -279,9 +279,9 @@ void Monitor::settle_namespaces(Spent* spent) {
   for (const uint64_t id : changed)
     if (const auto it = namespaces_.find(id); it != namespaces_.end()) {
       const std::shared_ptr<WatchedNetns> watched = it->second;
-      const base::TimePoint begun = base::EventLoop::now();
+      const base::TimePoint begun = loop_->now();
       watched->changed();
-      (*spent)[watched->nsid] += base::EventLoop::now() - begun;
+      (*spent)[watched->nsid] += loop_->now() - begun;
     }
 }
 
@@ -293,9 +293,9 @@ void Monitor::settle(uint64_t id, Spent* spent) {
     unsettled_.insert(id);
     return;
   }
-  const base::TimePoint begun = base::EventLoop::now();
+  const base::TimePoint begun = loop_->now();
   tell(id, *watched);
-  (*spent)[watched->key.first] += base::EventLoop::now() - begun;
+  (*spent)[watched->key.first] += loop_->now() - begun;
 }
 
 void Monitor::tell(uint64_t id, Watched& watched) {

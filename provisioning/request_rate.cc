@@ -5,7 +5,7 @@
 namespace vrdma::provisioning {
 
 void RequestRate::set(uint64_t rate) {
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = loop_.now();
   bucket_.change(now, rate, rate);
   show(now);
   if (!line_.empty()) wake_in(bucket_.wait(now));
@@ -14,7 +14,7 @@ void RequestRate::set(uint64_t rate) {
 bool RequestRate::admits(Reader& reader) {
   if (reader.in_line_) return false;
   if (reader.paid_) return true;
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = loop_.now();
   const base::Duration wait = bucket_.wait(now);
   if (line_.empty() && wait.count() == 0) {
     spend_one(now);
@@ -56,7 +56,7 @@ void RequestRate::wake_in(base::Duration delay) {
 }
 
 void RequestRate::call_next() {
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = loop_.now();
   while (!line_.empty() && bucket_.wait(now).count() == 0) {
     spend_one(now);
     Reader& next = *line_.front();

@@ -56,7 +56,7 @@ class RequestRate {
   void leave(Reader& reader);
 
   // As RequestUse::used(), on the thread of the rate.
-  [[nodiscard]] uint64_t used() { return bucket_.used(base::EventLoop::now()); }
+  [[nodiscard]] uint64_t used() { return bucket_.used(loop_.now()); }
   [[nodiscard]] const RequestUse& use() const { return *shown_; }
 
  private:

@@ -33,7 +33,7 @@ bool Turn::over() {
   if (unseen_ + spent_ - looked_ < kLook) return false;
   unseen_ = 0;
   looked_ = spent_;
-  return late_ = clock_() >= end_;
+  return late_ = clock_.now() >= end_;
 }
 
 void Runner::Round::link_last(Flow& flow) {
@@ -79,7 +79,7 @@ Runner::Flow& Runner::Round::next() {
   return *first_;
 }
 
-Runner::Runner(base::EventLoop& loop, Turn::Clock clock, base::CpuStopwatch::Used used)
+Runner::Runner(base::EventLoop& loop, const base::Clock& clock, base::CpuStopwatch::Used used)
     : loop_(loop),
       clock_(clock),
       stopwatch_(used),
@@ -149,7 +149,7 @@ void Runner::pay(Lane& lane, base::TimePoint begun, base::TimePoint now) {
 
 void Runner::rest(Lane& lane, base::Duration time) {
   lane.rest_ = loop_.after(time, [this, &lane] {
-    const base::Duration more = lane.meter_->wait(clock_());
+    const base::Duration more = lane.meter_->wait(clock_.now());
     if (more.count() > 0) return rest(lane, more);
     lane.rest_.reset();
     if (lane.runnables_.empty()) return;
@@ -166,7 +166,7 @@ bool Runner::pass(base::TimePoint& now) {
     auto& lane = static_cast<Lane&>(tenant.lanes.next());
     const base::TimePoint begun = now;
     const uint64_t spent = take_turn(lane, begun);
-    now = clock_();
+    now = clock_.now();
     pay(lane, begun, now);
     if (spent == 0 && lane.active_) {  // let others look in between
       ++looks;
@@ -219,7 +219,7 @@ Lane::~Lane() {
 
 bool Lane::fence_since(base::TimePoint since) {
   if (fenced_ > since) return true;
-  const base::TimePoint now = runner_.clock_();
+  const base::TimePoint now = runner_.clock_.now();
   if (now - fenced_ < fence_interval_) return false;
   base::AsymmetricFence::heavy();
   fenced_ = now;

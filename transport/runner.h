@@ -37,10 +37,8 @@ constexpr uint64_t kRequestCost = 1024;  // bytes
 // What is left of a turn. Whoever runs says what it does, and stops when the turn is over.
 class Turn {
  public:
-  using Clock = base::TimePoint (*)();
-
   // Of `bytes` bytes, no longer than to `end`.
-  Turn(uint64_t bytes, base::TimePoint end, Clock clock)
+  Turn(uint64_t bytes, base::TimePoint end, const base::Clock& clock)
       : left_(static_cast<int64_t>(bytes)), end_(end), clock_(clock) {}
 
   void spend(uint64_t bytes) { spent_ += bytes; }
@@ -48,7 +46,7 @@ class Turn {
   void spend_time(base::Duration time);
   // The clock is looked at only now and then: a small request takes less than a look.
   [[nodiscard]] bool over();
-  [[nodiscard]] base::TimePoint now() const { return clock_(); }
+  [[nodiscard]] base::TimePoint now() const { return clock_.now(); }
 
  private:
   friend class Runner;
@@ -60,7 +58,7 @@ class Turn {
   uint64_t looked_ = 0;  // of spent_
   bool late_ = false;
   base::TimePoint end_;
-  Clock clock_;
+  const base::Clock& clock_;
 };
 
 class Runnable;
@@ -68,8 +66,10 @@ class Lane;
 
 class Runner {
  public:
-  explicit Runner(base::EventLoop& loop, Turn::Clock clock = &base::EventLoop::now,
-                  base::CpuStopwatch::Used used = &base::thread_cpu_time);
+  explicit Runner(base::EventLoop& loop) : Runner(loop, loop.clock()) {}
+  // Turns that go by another clock than the loop's timers, which must outlive it.
+  Runner(base::EventLoop& loop, const base::Clock& clock,
+         base::CpuStopwatch::Used used = &base::thread_cpu_time);
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -132,7 +132,7 @@ class Runner {
   uint64_t take_turn(Lane& lane, base::TimePoint now);
 
   base::EventLoop& loop_;
-  Turn::Clock clock_;
+  const base::Clock& clock_;
   base::CpuStopwatch stopwatch_;
   base::Duration spin_;
   std::map<std::string, Tenant> tenants_;

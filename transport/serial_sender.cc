@@ -97,7 +97,7 @@ SerialSender::Next SerialSender::fetch() {
 
 SerialSender::Next SerialSender::idle() {
   if (!qp_.runs_direct() && runner().spin().count() > 0) {
-    const auto now = base::EventLoop::now();
+    const auto now = runner().loop().now();
     if (idle_since_ == base::TimePoint{}) idle_since_ = now;
     if (now - idle_since_ < runner().spin()) return Next::kYield;
   }

@@ -51,7 +51,7 @@ void EventLoop::Timer::reset() {
   loop_ = nullptr;
 }
 
-Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+Result<std::unique_ptr<EventLoop>> EventLoop::create(const Clock& clock) {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return fail_errno("create an epoll instance");
   Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -61,7 +61,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   event.data.u64 = kWakeId;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
     return fail_errno("watch an eventfd");
-  return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake)));
+  return std::unique_ptr<EventLoop>(new EventLoop(clock, std::move(epoll), std::move(wake)));
 }
 
 EventLoop::~EventLoop() {
@@ -198,29 +198,48 @@ void EventLoop::run() {
       }
       if (!posted_.empty()) busy = true;
     }
-    TimePoint looked;
-    bool found = wait(busy || lingers, looked);
-    bool others = run_posted();
-    others |= run_due_timers(looked);
-    const TimePoint begun = others ? now() : looked;
-    TimePoint ended = begun;
-    busy = poller_ && poller_(ended);
-    found |= others;
-    if (found && ended == begun) ended = now();
-    passes_->began.store(0, std::memory_order_relaxed);
-    const Duration took = ended - looked;
-    if (took.count() > passes_->longest.load(std::memory_order_relaxed))
-      passes_->longest.store(took.count(), std::memory_order_relaxed);
-    if (found || busy) linger_.begin(ended);
+    const Pass done = pass(busy || lingers);
+    busy = done.busy;
+    if (done.found || busy) linger_.begin(done.ended);
     lingers = !busy && linger_.again();
   }
+}
+
+bool EventLoop::step() {
+  const EventLoop* const outer = std::exchange(running_here, this);
+  const Pass done = pass(true);
+  running_here = outer;
+  return done.found || done.busy;
+}
+
+std::optional<TimePoint> EventLoop::next_timer() const {
+  if (timers_.empty()) return std::nullopt;
+  return timers_.begin()->first;
+}
+
+EventLoop::Pass EventLoop::pass(bool poll_only) {
+  TimePoint looked;
+  Pass done;
+  done.found = wait(poll_only, looked);
+  bool others = run_posted();
+  others |= run_due_timers(looked);
+  const TimePoint begun = others ? now() : looked;
+  done.ended = begun;
+  done.busy = poller_ && poller_(done.ended);
+  done.found |= others;
+  if (done.found && done.ended == begun) done.ended = now();
+  passes_->began.store(0, std::memory_order_relaxed);
+  const Duration took = done.ended - looked;
+  if (took.count() > passes_->longest.load(std::memory_order_relaxed))
+    passes_->longest.store(took.count(), std::memory_order_relaxed);
+  return done;
 }
 
 Duration EventLoop::longest_pass(const Passes& passes) {
   const Duration longest(passes.longest.load(std::memory_order_relaxed));
   const int64_t began = passes.began.load(std::memory_order_relaxed);
   if (began == 0) return longest;
-  return std::max(longest, Duration(now().time_since_epoch().count() - began));
+  return std::max(longest, Duration(Clock::steady().now().time_since_epoch().count() - began));
 }
 
 }  // namespace vrdma::base

@@ -15,24 +15,22 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/base/fd.h"
 #include "core/base/linger.h"
 
 namespace vrdma::base {
-
-using Duration = std::chrono::nanoseconds;
-using TimePoint = std::chrono::steady_clock::time_point;
 
 class EventLoop {
  public:
@@ -77,7 +75,10 @@ class EventLoop {
     uint64_t id_ = 0;
   };
 
-  [[nodiscard]] static Result<std::unique_ptr<EventLoop>> create();
+  // Its timers go by `clock`, which must outlive it. A loop whose clock is a test's is driven by
+  // step().
+  [[nodiscard]] static Result<std::unique_ptr<EventLoop>> create(
+      const Clock& clock = Clock::steady());
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
   ~EventLoop();
@@ -102,7 +103,14 @@ class EventLoop {
   void run();
   void stop();
 
-  [[nodiscard]] static TimePoint now() { return std::chrono::steady_clock::now(); }
+  // On the loop's thread, instead of run(): one pass without sleep. Whether there was anything to
+  // do, and so perhaps there is more.
+  bool step();
+  // When the first timer is due. Empty: there is none.
+  [[nodiscard]] std::optional<TimePoint> next_timer() const;
+
+  [[nodiscard]] const Clock& clock() const { return clock_; }
+  [[nodiscard]] TimePoint now() const { return clock_.now(); }
 
   // How long this loop's passes take, where another process may read it: see longest_pass().
   struct Passes {
@@ -128,11 +136,20 @@ class EventLoop {
     std::function<void()> callback;
   };
 
-  EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+  struct Pass {
+    bool found = false;  // an event, posted work or a timer
+    bool busy = false;   // the poller has more
+    TimePoint ended;
+  };
+
+  EventLoop(const Clock& clock, Fd epoll, Fd wake)
+      : clock_(clock), epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+  Pass pass(bool poll_only);
   bool run_posted();
   bool run_due_timers(TimePoint begun);
   bool wait(bool poll_only, TimePoint& looked);
 
+  const Clock& clock_;
   Fd epoll_;
   Fd wake_;
   Poller poller_;

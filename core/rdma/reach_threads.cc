@@ -100,8 +100,8 @@ bool ReachThreads::take(Shared& shared, Turn* turn) {
       --threads_in_total;
       return false;
     }
-    const auto wait =
-        shared.payer != nullptr ? shared.payer->wait(base::EventLoop::now()) : base::Duration(0);
+    const auto wait = shared.payer != nullptr ? shared.payer->wait(base::Clock::steady().now())
+                                              : base::Duration(0);
     if (wait.count() == 0) break;
     shared.held = true;
     shared.changed.wait_for(lock, wait, [&] { return shared.stopped; });

@@ -125,7 +125,7 @@ void unbind_window(Context& context, Mw& mw) {
 // The fence pairs with AsymmetricFence::light of the program: either it sees the new key, or its
 // mark is odd here.
 KeyUsers::KeyUsers(const Context& context, const Qp* qp)
-    : until_(base::EventLoop::now() + kPatience) {
+    : until_(base::Clock::steady().now() + kPatience) {
   base::AsymmetricFence::heavy();
   if (qp != nullptr)
     add(*qp);
@@ -144,7 +144,7 @@ bool KeyUsers::gone() {
   std::erase_if(users_, [](const User& user) {
     return user.alive.expired() || user.busy->load(std::memory_order_acquire) != user.mark;
   });
-  return users_.empty() || base::EventLoop::now() >= until_;
+  return users_.empty() || base::Clock::steady().now() >= until_;
 }
 
 }  // namespace vrdma::rdma

@@ -200,7 +200,7 @@ NetSender::Next NetSender::next(Burst* burst) {
     ++counters_.np_cnp_sent;
     return Next::kBurst;
   }
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = lane().loop().now();
   paced_ = !congestion_.may_send(now);
   // They take turns: a peer that reads without end leaves time for requests.
   const bool requests_first = std::exchange(answered_, false);
@@ -258,7 +258,7 @@ NetSender::Next NetSender::fetch() {
 NetSender::Next NetSender::idle() {
   if (ring_.in_hand() > 0) return Next::kNothing;
   if (lane().runner().spin().count() > 0) {
-    const base::TimePoint now = base::EventLoop::now();
+    const base::TimePoint now = lane().loop().now();
     if (idle_since_ == base::TimePoint{}) idle_since_ = now;
     if (now - idle_since_ < lane().runner().spin()) return Next::kYield;
   }
@@ -334,7 +334,7 @@ void NetSender::watch(base::TimePoint now) {
   timer_at_ = at;
   timer_ = lane().loop().after(std::max(base::Duration(0), base::Duration(at - now)), [this] {
     timer_.reset();
-    if (requester_) requester_->tick(base::EventLoop::now());
+    if (requester_) requester_->tick(lane().loop().now());
     resume();
   });
 }
@@ -413,7 +413,7 @@ void NetSender::wait_for_receive() {
   waiter_word_ = qp_.srq != nullptr ? &qp_.srq->block->waiter : &qp_.block->rq_waiter;
   waiters_->push_back(this);
   waiter_word_->store(1, std::memory_order_relaxed);
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = lane().loop().now();
   if (lane().fence_since(now)) {
     look_again_ = true;
     return resume();

@@ -29,7 +29,7 @@ Waiting::Verdict Waiting::for_receive(std::list<rdma::Sender*>& waiters, ipc::Wo
     waiters_->push_back(&sender_);
     word_->store(1, std::memory_order_relaxed);
     // Pairs with AsymmetricFence::light of ibv_post_recv: it sees the waiter, or we its receive.
-    registered_ = base::EventLoop::now();
+    registered_ = lane_.loop().now();
     fenced_ = lane_.fence_since(registered_);
     return Verdict::kLook;
   }

@@ -55,7 +55,7 @@ struct Bounded::Shared {
   // Namespaces end, and never ask again.
   Netns& late_one(uint64_t netns) {
     if (late.size() >= most_late) {
-      std::erase_if(late, [now = base::EventLoop::now()](const auto& one) {
+      std::erase_if(late, [now = base::Clock::steady().now()](const auto& one) {
         return one.second.hung == 0 && one.second.paid_at <= now;
       });
       most_late = 2 * late.size() + 16;
@@ -66,7 +66,7 @@ struct Bounded::Shared {
     const auto it = late.find(netns);
     if (it == late.end()) return {};
     if (it->second.hung > 0) return kPatience;
-    const auto now = base::EventLoop::now();
+    const auto now = base::Clock::steady().now();
     const base::Duration left = it->second.paid_at - kPart * kAtOnce - now;
     if (left.count() > 0) return left;
     if (it->second.paid_at <= now) late.erase(it);
@@ -75,7 +75,7 @@ struct Bounded::Shared {
   void pay(uint64_t netns, base::Duration used) {
     if (used <= kFree) return;
     base::TimePoint& paid_at = late_one(netns).paid_at;
-    paid_at = std::max(paid_at, base::EventLoop::now()) + kPart * used;
+    paid_at = std::max(paid_at, base::Clock::steady().now()) + kPart * used;
   }
 };
 
@@ -110,13 +110,13 @@ bool Bounded::run(uint64_t netns, std::function<void()> run, bool pays) {
   shared.jobs.push_back(job);
   shared.wanted.notify_one();
   const auto is_done = [&] { return job->done; };
-  const auto begun = base::EventLoop::now();
+  const auto begun = base::Clock::steady().now();
   // The thread may wait for a moment each: for the disk, or for a lock of a process that is busy.
   unsigned slept = 0;
   for (auto patience = kPatience; !job->changed.wait_for(lock, patience, is_done);
        patience = kBetweenLooks) {
     slept = job->thread != 0 && sleeps_in_kernel(job->thread) ? slept + 1 : 0;
-    if (slept == kLooks || base::EventLoop::now() - begun > kLongest) break;
+    if (slept == kLooks || base::Clock::steady().now() - begun > kLongest) break;
   }
   if (job->done) return true;
   job->late = true;
@@ -147,7 +147,8 @@ void Bounded::work(const std::shared_ptr<Shared>& shared) {
     if (job->late) {
       Shared::Netns& netns = shared->late[job->netns];
       --netns.hung;
-      netns.paid_at = std::max(netns.paid_at, base::EventLoop::now() + kPart * kAtOnce + kPenalty);
+      netns.paid_at =
+          std::max(netns.paid_at, base::Clock::steady().now() + kPart * kAtOnce + kPenalty);
     }
     if (shared->idle >= kMostIdle || shared->stopped) return;
   }

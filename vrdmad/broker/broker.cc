@@ -99,8 +99,8 @@ struct Broker::Listener {
     Answer came = broker->serve(request, &beside);
     if (!beside[0].valid()) {
       if (came.error == EAGAIN)
-        closed_until = base::EventLoop::now() + std::chrono::nanoseconds(came.number);
-      if (came.error == ENXIO) closed_until = base::EventLoop::now() + kWorkerHasEnded;
+        closed_until = base::Clock::steady().now() + std::chrono::nanoseconds(came.number);
+      if (came.error == ENXIO) closed_until = base::Clock::steady().now() + kWorkerHasEnded;
       return came.error;
     }
     if (came.error == EXDEV) {
@@ -132,7 +132,7 @@ struct Broker::Listener {
     (void)broker->serve(request_of(Op::kForget, which), &none);
   }
   [[nodiscard]] base::Duration closed_for() const {
-    return std::max(closed_until - base::EventLoop::now(), reception.closed_for());
+    return std::max(closed_until - base::Clock::steady().now(), reception.closed_for());
   }
 
   const std::shared_ptr<Broker> broker;

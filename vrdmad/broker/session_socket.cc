@@ -30,7 +30,7 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Broker& broke
   Reception reception;
   reception.closed_for = [raw = socket.get()] { return raw->closed_for(); };
   reception.arrived = [entrance = socket->owner_.entrance] {
-    entrance->entered(base::EventLoop::now());
+    entrance->entered(base::Clock::steady().now());
   };
   reception.wants = socket->owner_.wants;
   reception.recipient = socket->owner_.recipient;
@@ -70,7 +70,7 @@ SessionSocket::~SessionSocket() {
 
 base::Duration SessionSocket::closed_for() const {
   if (owner_.account->crowded() || foreign_->unfinished() >= kMostForeign) return kCrowded;
-  return owner_.entrance->closed_for(base::EventLoop::now());
+  return owner_.entrance->closed_for(base::Clock::steady().now());
 }
 
 }  // namespace vrdma::vrdmad

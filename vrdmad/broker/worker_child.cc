@@ -300,7 +300,7 @@ void WorkerChild::run(Start start) {
   time.set(start.ground->worker_time, kSavedSeconds * start.ground->worker_time);
   for (;;) {
     const auto wait =
-        std::chrono::ceil<std::chrono::milliseconds>(time.wait(base::EventLoop::now()));
+        std::chrono::ceil<std::chrono::milliseconds>(time.wait(base::Clock::steady().now()));
     const bool may = wait.count() == 0;
     std::array<pollfd, 2> either{
         {{start.life->pidfd.get(), POLLIN, 0}, {may ? channel.get() : -1, POLLIN, 0}}};
@@ -308,10 +308,10 @@ void WorkerChild::run(Start start) {
       continue;
     if (either[0].revents != 0) break;
     if (either[1].revents == 0) continue;
-    const auto begun = base::EventLoop::now();
+    const auto begun = base::Clock::steady().now();
     // Does not wait for a worker that takes no answers.
     if (!broker::serve_request(channel, start.serve)) channel = Fd();
-    const auto ended = base::EventLoop::now();
+    const auto ended = base::Clock::steady().now();
     time.spend(ended, static_cast<uint64_t>((ended - begun).count()));
   }
   start.life->lives = false;

@@ -244,7 +244,7 @@ void Cm::adopt_sessions(std::set<uint64_t> later) {
   later_ = std::move(later);
   adopt_again_.reset();
   const auto before = std::exchange(unanswered_, {});
-  const auto now = base::EventLoop::now();
+  const auto now = loop_.now();
   for (auto it = found_.begin(); it != found_.end();) {
     if (awaits_others(it->first)) {
       ++it;

@@ -183,7 +183,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
 
  private:
   friend class CmDevice;
-  [[nodiscard]] base::TimePoint now() const override { return base::EventLoop::now(); }
+  [[nodiscard]] base::TimePoint now() const override { return loop_.now(); }
   void wake_at(base::TimePoint when) override;
   base::Result<Found> find(uint64_t netns, const verbs::Gid& local,
                            const verbs::Gid& remote) override;

@@ -115,7 +115,7 @@ Result<void> GsiNetwork::watch(const std::shared_ptr<Address>& address) {
 
 // What the mux does with a MAD may remove the address.
 void GsiNetwork::receive(const std::shared_ptr<Address>& address) {
-  const base::TimePoint begun = base::EventLoop::now();
+  const base::TimePoint begun = loop_.now();
   if (const base::Duration pause = time_.wait(begun); pause > base::Duration(0)) {
     ++counters_.delayed;
     address->watch.reset();
@@ -132,7 +132,7 @@ void GsiNetwork::receive(const std::shared_ptr<Address>& address) {
           take(*address, packet, header, begun);
         },
         [&](const transport::roce::Misfit& misfit) { return refuse(*address, misfit, begun); });
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = loop_.now();
   time_.spend(now, tokens(stopwatch_.used(begun, now)));
 }
 

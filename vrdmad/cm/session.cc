@@ -200,7 +200,7 @@ void CmSession::on_socket() {
 // Only the process that connected may start a session, and it must not have changed its program or
 // user since. Later requests only give its addresses another chance to be on the network.
 int CmSession::identify() {
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = cm_.loop().now();
   if (now < arrives_again_) return 0;
   const bool first = arrives_again_ == base::TimePoint{};
   if (first)

@@ -372,9 +372,8 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   apply(record);
   store_again(record);
   retry_network(record);
-  record.changes.change(base::EventLoop::now(), kChangesPerSecond, kChangesAtOnce);
-  if (record.changes.take(base::EventLoop::now()))
-    spdlog::info("vdevice {}: {}", record.label, reason);
+  record.changes.change(loop_.now(), kChangesPerSecond, kChangesAtOnce);
+  if (record.changes.take(loop_.now())) spdlog::info("vdevice {}: {}", record.label, reason);
   tell(WatchEvent::Type::kChanged, info(record), reason);
 }
 

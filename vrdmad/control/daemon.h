@@ -269,8 +269,9 @@ class Daemon final : public AdminBackend, public HookBackend {
   // Of the vdevice; of all if it is empty.
   template <class Pages>
   base::Result<std::vector<typename Pages::Row>> ask_workers(const std::string& vdev);
-  static void set_entrance(const Record& record);
-  static std::vector<provisioning::Row> quota_rows(const Record& record, const VdeviceUse& use);
+  void set_entrance(const Record& record);
+  [[nodiscard]] std::vector<provisioning::Row> quota_rows(const Record& record,
+                                                          const VdeviceUse& use) const;
   [[nodiscard]] std::vector<CounterRow> counter_rows();
   std::vector<CounterRow> counter_rows(const Record& record);
   [[nodiscard]] base::Result<std::vector<CounterRow>> counter_rows(const std::string& scope);
@@ -278,7 +279,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   // if a worker does not answer.
   void after_collecting(const std::vector<uint64_t>& ids, std::function<void()> then);
   [[nodiscard]] std::vector<uint64_t> all_ids() const;
-  [[nodiscard]] static VdeviceUse use_of(const Record& record);
+  [[nodiscard]] VdeviceUse use_of(const Record& record) const;
   using FabricPage = base::SharedPage<rdma::FabricCounters>;
   [[nodiscard]] base::Result<std::shared_ptr<FabricPage>> counters_of(const std::string& fabric);
   std::vector<CounterRow> daemon_rows();
@@ -348,7 +349,7 @@ class Daemon final : public AdminBackend, public HookBackend {
        [this](const auto& domain, const auto& message) { on(domain, message); },
        [this](const auto& domain, unsigned slot, Workers::End how) { on_ended(domain, slot, how); },
        [this](const auto& domain, const auto& connections) { on_died(domain, connections); },
-       [this](const auto& domain) { quarantine_.crashed(domain, 0, base::EventLoop::now()); }}};
+       [this](const auto& domain) { quarantine_.crashed(domain, 0, loop_.now()); }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
   std::set<std::string> networked_;    // fabrics of Reach::kNetwork

@@ -108,15 +108,16 @@ std::vector<BudgetInfo> Daemon::list_budgets(BudgetSpec::Scope scope) {
 }
 
 void Daemon::set_entrance(const Record& record) {
-  record.entrance->set_rate(base::EventLoop::now(), record.cm->rate(provisioning::Kind::kConnRate));
+  record.entrance->set_rate(loop_.now(), record.cm->rate(provisioning::Kind::kConnRate));
 }
 
 // From all ledgers of the vdevice.
-std::vector<provisioning::Row> Daemon::quota_rows(const Record& record, const VdeviceUse& use) {
+std::vector<provisioning::Row> Daemon::quota_rows(const Record& record,
+                                                  const VdeviceUse& use) const {
   auto rows = together(use.quota, record.cm->rows());
   if (rows.empty()) return rows;
   auto& row = rows[static_cast<size_t>(provisioning::Kind::kConnRate)];
-  row.used = record.entrance->used(base::EventLoop::now());
+  row.used = record.entrance->used(loop_.now());
   row.refused = record.entrance->closed();
   return rows;
 }

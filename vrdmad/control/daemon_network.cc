@@ -87,10 +87,10 @@ Result<Fd> Daemon::join_group(Record& record, const Gid& group, const Callers& c
     return known->second.duplicate();
   if (record.groups.size() >= transport::roce::Network::kMostGroups)
     return fail(ENFILE, "it is in " + std::to_string(record.groups.size()) + " multicast groups");
-  record.joins.change(base::EventLoop::now(), kJoinsPerSecond, kJoinsAtOnce);
+  record.joins.change(loop_.now(), kJoinsPerSecond, kJoinsAtOnce);
   Result<Fd> made = fail(ESRCH, "no process uses it");
   for (size_t i = 0; !made && i < std::min(callers.size(), kMostTries); ++i) {
-    if (!record.joins.take(base::EventLoop::now()))
+    if (!record.joins.take(loop_.now()))
       return fail(EAGAIN, "its programs join multicast groups too often");
     made = callers[i]->group_socket(group, record.link.ifindex);
   }
@@ -103,7 +103,7 @@ void Daemon::give_socket(Record& record, const Gid& address) {
   const Callers callers = pointers_to(users);
   RoceSocket answer{record.id, address, 0};
   Beside beside;
-  const auto now = base::EventLoop::now();
+  const auto now = loop_.now();
   const auto give = [&beside](Result<Fd> one) -> Result<void> {
     if (!one) return pass(std::move(one).error());
     beside.push_back(std::move(*one));
@@ -154,7 +154,7 @@ void Daemon::retry_network(Record& record) {
 // By processes that use rdma_cm. A tenant can change its netdev, and send requests, without end:
 // unless `at_once`, an address that failed waits for kPause.
 void Daemon::join_addresses(Record& record, const Callers& callers, bool at_once) {
-  const auto now = base::EventLoop::now();
+  const auto now = loop_.now();
   auto& until = record.off_network_until;
   std::erase_if(until, [now](const auto& one) { return one.second <= now; });
   size_t failed = 0;

@@ -121,8 +121,8 @@ class Daemon::Subscription {
   uint64_t id_;
 };
 
-VdeviceUse Daemon::use_of(const Record& record) {
-  return vrdmad::use_of(*record.page, **record.fabric_counters, base::EventLoop::now());
+VdeviceUse Daemon::use_of(const Record& record) const {
+  return vrdmad::use_of(*record.page, **record.fabric_counters, loop_.now());
 }
 
 Result<std::shared_ptr<Daemon::FabricPage>> Daemon::counters_of(const std::string& fabric) {

@@ -180,7 +180,7 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
     if (!workers_.crashes(domain)) return;
     spdlog::error("the worker of {} crashes: {}", domain, ::strsignal(crash->signal));
     const bool its_own = workers_.has(domain, furnisher_.connection_of(crash->session));
-    quarantine_.crashed(domain, its_own ? crash->session : 0, base::EventLoop::now());
+    quarantine_.crashed(domain, its_own ? crash->session : 0, loop_.now());
   } else if (const auto* rung = std::get_if<WantRates>(&message)) {
     dealing_.rung(rung->budget, workers_.slot_of(domain));
   } else if (const auto* wish = std::get_if<WantKit>(&message)) {
@@ -270,8 +270,7 @@ void Daemon::take_over_orphans() {
   orphans_again_.reset();
   begin_epoch();
   for (auto it = orphans_.begin(); it != orphans_.end();) {
-    if (const auto reason = quarantine_.reason_to_end(it->first, base::EventLoop::now());
-        !reason.empty()) {
+    if (const auto reason = quarantine_.reason_to_end(it->first, loop_.now()); !reason.empty()) {
       spdlog::warn("all sessions of {} end: {}", it->first, reason);
       for (const auto& orphan : it->second) furnisher_.remove_files(orphan.session);
       it = orphans_.erase(it);
@@ -292,7 +291,7 @@ void Daemon::take_over_orphans() {
 
 void Daemon::take_over_orphan(const std::string& domain, const Furnisher::Lost& orphan) {
   const uint32_t session = orphan.session;
-  auto reason = quarantine_.reason_to_end(session, base::EventLoop::now());
+  auto reason = quarantine_.reason_to_end(session, loop_.now());
   if (reason.empty()) {
     auto files = SessionFiles::open(settings_.state_dir, session);
     const Anchor* const of = files ? &files->anchors->anchors().of : nullptr;

@@ -23,7 +23,7 @@ NetdevSearch::~NetdevSearch() {
 }
 
 void NetdevSearch::want(uint64_t vdevice, pid_t pid, const std::string& wanted) {
-  const base::TimePoint now = base::EventLoop::now();
+  const base::TimePoint now = loop_.now();
   {
     const std::lock_guard lock(mutex_);
     Entry& entry = entries_[vdevice];
@@ -50,7 +50,7 @@ std::map<uint64_t, NetdevSearch::Entry>::iterator NetdevSearch::first(base::Time
 void NetdevSearch::run() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
-    const base::TimePoint now = base::EventLoop::now();
+    const base::TimePoint now = loop_.now();
     const auto next = first(now);
     if (next == entries_.end()) {
       wake_.wait(lock);
@@ -72,7 +72,7 @@ void NetdevSearch::run() {
     });
     lock.lock();
     Entry& entry = entries_[id];
-    entry.last = base::EventLoop::now();
+    entry.last = loop_.now();
     entry.delay = std::min(2 * entry.delay, kLongest);
     if (entry.due) entry.due = std::max(*entry.due, entry.last + entry.delay);
   }

@@ -29,7 +29,7 @@ Result<WorkerEnd*> Workers::need(const std::string& domain) {
     end_if_idle(domain);
     return running;
   }
-  const auto now = base::EventLoop::now();
+  const auto now = loop_.now();
   std::erase_if(deaths_, [now](const auto& one) { return now - one.second.back() > kPause; });
   if (const auto its = deaths_.find(domain); its != deaths_.end() && its->second.size() >= kDeaths)
     return base::fail(EAGAIN, "its workers end again and again: the next starts in a moment");
@@ -94,7 +94,7 @@ void Workers::reaped(uint64_t number) {
 unsigned Workers::slot_of(const std::string& domain) const { return places_.at(domain).slot; }
 
 bool Workers::may_say(const std::string& domain) {
-  return places_.at(domain).sentences.take(base::EventLoop::now());
+  return places_.at(domain).sentences.take(loop_.now());
 }
 
 bool Workers::crashes(const std::string& domain) {
@@ -137,7 +137,7 @@ std::set<uint64_t> Workers::take_out(const std::string& domain, End how) {
 void Workers::died(const std::string& domain, const std::string& why) {
   spdlog::error("the worker of {} is lost: {}", domain, why);
   auto& deaths = deaths_[domain];
-  deaths.push_back(base::EventLoop::now());
+  deaths.push_back(loop_.now());
   while (deaths.back() - deaths.front() > kWithin) deaths.pop_front();
   auto connections = take_out(domain, End::kLost);
   events_.died(domain, std::move(connections));

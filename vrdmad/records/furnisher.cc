@@ -175,7 +175,7 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all
 
   TakenOver result;
   const auto before = std::exchange(unanswered_, {});
-  const auto now = base::EventLoop::now();
+  const auto now = base::Clock::steady().now();
   SessionSearch search(broker, wanted);
   size_t batch = kFirstBatch;
   for (size_t i = 0; i < found.size(); ++i) {
@@ -207,7 +207,7 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all
 
 bool Furnisher::may_answer(const Found& one, const base::Error& why, base::TimePoint since) const {
   return (why.code() == EAGAIN || why.code() == ENXIO) &&
-         base::EventLoop::now() - since < patience_ &&
+         base::Clock::steady().now() - since < patience_ &&
          rdma::exists(one.files.anchors->anchors().of.process.pid);
 }
 

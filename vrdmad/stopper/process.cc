@@ -351,14 +351,14 @@ class Process {
     report.processor_ns = processor_time() - begun;
     {
       const std::lock_guard lock(mutex_);
-      client.time.spend(base::EventLoop::now(), report.processor_ns);
+      client.time.spend(base::Clock::steady().now(), report.processor_ns);
     }
     send(client, report);
   }
 
   bool has_time(Client& client) {
     const std::lock_guard lock(mutex_);
-    return client.time.wait(base::EventLoop::now()).count() == 0;
+    return client.time.wait(base::Clock::steady().now()).count() == 0;
   }
 
   static base::Result<rdma::PeerHandle> find(Job& job) {

@@ -77,7 +77,7 @@ Stopper::Ticket Stopper::hold(const AccountRef& account, const Wish& wish, base:
     finish(order.id);
   };
   if (!alive_ || account->unfinished_ > Account::kUnfinished || pending_.size() > kUnfinished ||
-      account->time_.wait(base::EventLoop::now()).count() > 0) {
+      account->time_.wait(base::Clock::steady().now()).count() > 0) {
     refuse();
     return ticket;
   }
@@ -136,7 +136,7 @@ void Stopper::on_report(const Report& report) {
   const auto it = pending_.find(report.id);
   if (it == pending_.end()) return;
   if (report.stage == Stage::kAnswered) return answer(it->second, {report.reached, report.serial});
-  it->second.account->time_.spend(base::EventLoop::now(), report.processor_ns);
+  it->second.account->time_.spend(base::Clock::steady().now(), report.processor_ns);
   finish(report.id);
 }
 

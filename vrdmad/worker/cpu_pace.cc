@@ -16,7 +16,8 @@ CpuPace::CpuPace(const Rates& rates, std::shared_ptr<Shown> shown)
 void CpuPace::set(uint64_t percent) {
   const std::lock_guard lock(mutex_);
   const bool limited = percent != provisioning::traits(Kind::kCpu).ceiling;
-  pace_.set(base::EventLoop::now(), 0, limited ? percent * kCpuPercent : provisioning::kUnbounded);
+  pace_.set(base::Clock::steady().now(), 0,
+            limited ? percent * kCpuPercent : provisioning::kUnbounded);
 }
 
 void CpuPace::settle(base::TimePoint now) {

@@ -43,6 +43,7 @@ class Pacer final : public rdma::Pace {
   void leave(rdma::Sender& sender) override { line_.leave(sender); }
 
  private:
+  base::EventLoop& loop_;
   provisioning::Pace bytes_, messages_;
   rdma::Line line_;
 };

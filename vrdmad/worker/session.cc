@@ -68,7 +68,8 @@ Session::Session(Fd socket, std::shared_ptr<Caller> caller, std::unique_ptr<Conn
       vdevice_(std::move(vdevice)),
       host_(std::move(host)),
       talk_(loop(), vdevice_->intake, std::move(socket), std::move(caller), EPOLLET,
-            [this] { on_socket(); }) {}
+            [this] { on_socket(); }),
+      heard_at_(loop().now()) {}
 
 Session::~Session() {
   host_.runner.remove(this);
@@ -160,7 +161,7 @@ void Session::read_request() {
 
 bool Session::is_silent_for(base::Duration time) const {
   pollfd said{talk_.socket().get(), POLLIN, 0};
-  return objects_ == nullptr && !talk_.is_busy() && base::EventLoop::now() - heard_at_ >= time &&
+  return objects_ == nullptr && !talk_.is_busy() && loop().now() - heard_at_ >= time &&
          ::poll(&said, 1, 0) == 0;
 }
 
@@ -183,7 +184,7 @@ void Session::on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds) 
       return;  // the end may have come before: it is looked for
     case Talk::Heard::kRequest:
       has_spoken_ = true;
-      if (objects_ == nullptr) heard_at_ = base::EventLoop::now();
+      if (objects_ == nullptr) heard_at_ = loop().now();
       break;
   }
   provisioning::RequestRate::has_read(*this);
@@ -195,7 +196,7 @@ void Session::on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds) 
 // Registrations beyond mr_rate wait here. The program is patient: to it the daemon is busy.
 bool Session::comes_too_soon(const ipc::Request& request) {
   if (objects_ == nullptr || !traits_of(request.call).paced) return false;
-  const auto now = base::EventLoop::now();
+  const auto now = loop().now();
   auto& bucket = vdevice_->registrations;
   bucket.spend(now, 1);
   const base::Duration wait = bucket.wait(now);
@@ -245,7 +246,7 @@ bool Session::waits_for_posted(const ipc::Request& request) {
   if (objects_ == nullptr || !qp) return false;
   objects_->kick(*qp);
   if (!objects_->gets_on(*qp)) return false;
-  ending_ = {request, base::EventLoop::now() + kPostedTime};
+  ending_ = {request, loop().now() + kPostedTime};
   return true;
 }
 

@@ -119,13 +119,13 @@ class Session final : private transport::Runnable,
   [[nodiscard]] base::Result<void> take_over(Furnisher::Adopted from);
   [[nodiscard]] base::EventLoop& loop() const { return host_.runner.loop(); }
 
-  base::TimePoint heard_at_ = base::EventLoop::now();
   bool has_spoken_ = false;
   provisioning::Charge charge_;
   const std::unique_ptr<Connection> connection_;
   const std::shared_ptr<Vdevice> vdevice_;
   const Host host_;
   Talk talk_;
+  base::TimePoint heard_at_;  // of its beginning at first
   base::EventLoop::Watch death_watch_;
   base::EventLoop::Watch doorbell_watch_;  // not while the lane rests
   base::Fd doorbell_;

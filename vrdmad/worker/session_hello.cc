@@ -129,7 +129,7 @@ int Session::open(Result<SessionKit> made, Answer* answer) {
   ++vdevice_->counters.opened;
   if (files) {
     journal_ = std::make_unique<SessionJournal>(std::move(*files), *objects_);
-    journal_->begin();
+    journal_->begin(loop().now());
   }
 
   auto& reply = answer->reply.hello;

@@ -36,9 +36,9 @@ class SessionJournal : private rdma::Notes {
   SessionJournal& operator=(const SessionJournal&) = delete;
 
   // Of a session that is open from now on.
-  void begin() {
+  void begin(base::TimePoint now) {
     file_->begin();
-    worked(base::EventLoop::now());
+    worked(now);
     write_down_changes();
   }
   // The session works; see SessionFile::last_work().

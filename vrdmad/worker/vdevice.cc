@@ -31,7 +31,7 @@ Vdevice::~Vdevice() = default;
 
 void Vdevice::apply_limits(bool limited) {
   const uint64_t mr_rate = provisioning::bound(ledger, Kind::kMrRate);
-  registrations.change(base::EventLoop::now(), mr_rate, mr_rate);
+  registrations.change(lane.loop().now(), mr_rate, mr_rate);
   requests.set(provisioning::bound(ledger, Kind::kReqRate));
   pacer->set(ledger.limits());
   buffers.set_limit(ledger.limit(Kind::kWorkerMemory));

@@ -333,7 +333,7 @@ SessionTies Worker::ties_of(const Furnisher::Adopted& one) const {
 // The journals tell which sessions work, so that the next daemon takes them over first, and with
 // them those to which they are connected.
 void Worker::note_work() {
-  const auto now = base::EventLoop::now();
+  const auto now = loop_.now();
   const std::vector<uint32_t> noted = runner_.take_worked();
   const std::unordered_set<uint32_t> worked(noted.begin(), noted.end());
   std::unordered_set<uint32_t> linked;

@@ -430,8 +430,8 @@ TEST_F(Connected, IsAbandonedWhileItReaches) {
     ASSERT_TRUE(a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, at(b_own), b_reached),
                             {{at(a_own), uint32_t(a_own.size()), a_reached}}));
     // Somewhere in the middle.
-    const auto end = base::EventLoop::now() + std::chrono::microseconds(100 * round);
-    EXPECT_TRUE(wait_for([&] { return base::EventLoop::now() >= end; }));
+    const auto end = base::Clock::steady().now() + std::chrono::microseconds(100 * round);
+    EXPECT_TRUE(wait_for([&] { return base::Clock::steady().now() >= end; }));
     switch (round % 4) {
       case 0:
         a.context.destroy_qp(*pair.a);

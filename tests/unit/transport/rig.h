@@ -76,7 +76,11 @@ struct Rig : testing::Test {
   test::World world;
   // By which the turns' clock is ahead, as if this thread had lost the processor.
   static inline base::Duration ahead{};
-  Runner runner{*world.loop, [] { return base::EventLoop::now() + ahead; }};
+  struct AheadClock final : base::Clock {
+    [[nodiscard]] base::TimePoint now() const override { return steady().now() + ahead; }
+  };
+  AheadClock ahead_clock;
+  Runner runner{*world.loop, ahead_clock};
   Lane a_lane{runner, "red"}, b_lane{runner, "blue"};
   test::Party& a = *world.a;
   test::Party& b = *world.b;

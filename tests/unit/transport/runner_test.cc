@@ -147,7 +147,10 @@ TEST_F(Runners, DoABacklogPieceByPiece) {
 // ---- shares, with a clock that goes on only when a sender works -------------------------------
 
 base::TimePoint clock_now{};
-base::TimePoint read_clock() { return clock_now; }
+struct ReadClock final : base::Clock {
+  [[nodiscard]] base::TimePoint now() const override { return clock_now; }
+};
+const ReadClock read_clock;
 
 // Always has another request, of `bytes` and `time`.
 struct Sender final : Runnable {
@@ -181,7 +184,7 @@ struct Sender final : Runnable {
 
 struct Fair : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
-  Runner runner{*loop, &read_clock};
+  Runner runner{*loop, read_clock};
   Lane red{runner, "red"}, red_too{runner, "red"}, blue{runner, "blue"};
   std::vector<std::unique_ptr<Sender>> senders;
 
@@ -327,7 +330,7 @@ struct Meter final : base::CpuMeter {
 
 struct Metered : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
-  Runner runner{*loop, &read_clock, &work_time};
+  Runner runner{*loop, read_clock, &work_time};
   Meter meter;
   Lane red{runner, "red"}, blue{runner, "blue"};
   Metered() { red.set_meter(&meter); }

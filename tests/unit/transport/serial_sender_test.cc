@@ -101,8 +101,8 @@ TEST_F(SendQueues, WaitForAReceive) {
 // A fence for each receiver that is not ready would interrupt all processors as often as one likes.
 TEST_F(SendQueues, LookAgainWhereThereMayBeNoFence) {
   a_lane.set_fence_interval(std::chrono::milliseconds(500));  // so that a busy machine sees it too
-  (void)a_lane.fence_since(base::EventLoop::now());           // the interval's
-  ASSERT_FALSE(a_lane.fence_since(base::EventLoop::now()));
+  (void)a_lane.fence_since(base::Clock::steady().now());      // the interval's
+  ASSERT_FALSE(a_lane.fence_since(base::Clock::steady().now()));
   ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
   ASSERT_TRUE(wait_for([&] { return pair.b->block->rq_waiter != 0; }));
   ASSERT_TRUE(b.post_receive(*pair.b, 0, {{kBase, 8, b_key}}));  // its owner does not ring
@@ -123,10 +123,10 @@ TEST_F(SendQueues, CountTheRetriesOfTheResponder) {
     const World::Pair fresh = world.connected();
     fresh.b->attributes.min_rnr_timer = 20;
     fresh.a->attributes.rnr_retry = retries;
-    const auto begin = base::EventLoop::now();
+    const auto begin = base::Clock::steady().now();
     ASSERT_TRUE(a.post_send(*fresh.a, wqe_of(Opcode::kSend), {}));
     EXPECT_THAT(statuses(*fresh.a, 1), ElementsAre(WcStatus::kRnrRetryExceeded));
-    EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(10240) * retries);
+    EXPECT_GE(base::Clock::steady().now() - begin, std::chrono::microseconds(10240) * retries);
   }
 }
 
@@ -137,10 +137,10 @@ TEST_F(SendQueues, BeginToCountAnewForEachRequest) {
   ASSERT_TRUE(post(wqe_of(Opcode::kSend)));
   settle(7);  // at least one retry is spent
   ASSERT_TRUE(post_receive());
-  const auto begin = base::EventLoop::now();
+  const auto begin = base::Clock::steady().now();
   ring(*pair.b);
   EXPECT_THAT(statuses(*pair.a, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kRnrRetryExceeded));
-  EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(5120) * 6);  // all six
+  EXPECT_GE(base::Clock::steady().now() - begin, std::chrono::microseconds(5120) * 6);  // all six
 }
 
 TEST_F(SendQueues, IgnoreRingsForNothing) {
@@ -161,11 +161,11 @@ TEST_F(SendQueues, TimeOutWithoutALink) {
   world.fabric.cut(*pair.a);
   pair.a->attributes.timeout = 10;  // 4.096 us * 2^10 = 4.2 ms
   pair.a->attributes.retry_cnt = 1;
-  const auto begin = base::EventLoop::now();
+  const auto begin = base::Clock::steady().now();
   ASSERT_TRUE(post(write()));
   ASSERT_TRUE(post(write()));
   EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kRetryExceeded));
-  EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(8388));
+  EXPECT_GE(base::Clock::steady().now() - begin, std::chrono::microseconds(8388));
   EXPECT_EQ(pair.a->state(), QpState::kErr);
   settle();
   EXPECT_EQ(pair.a->block->sq_tail, 1u);  // the rest is the program's to flush
@@ -194,10 +194,10 @@ TEST_F(SendQueues, TimeOutAfterThePortWentDown) {
   ASSERT_TRUE(post(wqe_of(Opcode::kSend)));
   settle(5);
   EXPECT_EQ(pair.a->block->blocked, 1u);
-  const auto begin = base::EventLoop::now();
+  const auto begin = base::Clock::steady().now();
   world.fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, true);
   EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kRetryExceeded));
-  EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(8388));
+  EXPECT_GE(base::Clock::steady().now() - begin, std::chrono::microseconds(8388));
 }
 
 TEST_F(SendQueues, WaitForALinkForEver) {

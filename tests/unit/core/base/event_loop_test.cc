@@ -6,6 +6,10 @@
 #include <sys/resource.h>
 
 #include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/core/base/manual_clock.h"
 
 namespace vrdma::base {
 namespace {
@@ -106,10 +110,10 @@ TEST_F(Loops, RunTimersInTheOrderOfTheirTimes) {
 }
 
 TEST_F(Loops, RunTimersNotBeforeTheirTime) {
-  const auto begin = EventLoop::now();
+  const auto begin = Clock::steady().now();
   auto timer = loop->after(milliseconds(10), [&] { loop->stop(); });
   loop->run();
-  EXPECT_GE(EventLoop::now() - begin, milliseconds(10));
+  EXPECT_GE(Clock::steady().now() - begin, milliseconds(10));
 }
 
 TEST_F(Loops, LetATimerDestroyAndReplaceItself) {
@@ -287,6 +291,54 @@ TEST_F(Loops, EndWithAttachmentsInTheirCallbacks) {
   own.reset();
   watch.reset();
   loop.reset();
+}
+
+TEST(VirtualTime, RunsTimersInTheirOrderAndAtTheirTime) {
+  test::ManualClock clock;
+  const auto loop = EventLoop::create(clock).value();
+  const TimePoint begun = clock.now();
+  std::vector<std::pair<int, Duration>> calls;
+  const auto note = [&](int which) { calls.emplace_back(which, clock.now() - begun); };
+  EXPECT_FALSE(loop->step());
+  EXPECT_FALSE(loop->next_timer());
+  const auto late = loop->after(std::chrono::hours(1), [&] { note(3); });
+  EventLoop::Timer next;
+  const auto early = loop->after(milliseconds(5), [&] {
+    note(1);
+    next = loop->after(milliseconds(5), [&] {
+      note(2);
+      loop->post([&] { note(-2); });
+    });
+  });
+  EXPECT_EQ(loop->next_timer(), begun + milliseconds(5));
+  EXPECT_FALSE(loop->step()) << "no time has passed";
+  clock.run(*loop, milliseconds(20));
+  using Calls = std::vector<std::pair<int, Duration>>;
+  EXPECT_EQ(calls, (Calls{{1, milliseconds(5)}, {2, milliseconds(10)}, {-2, milliseconds(10)}}));
+  EXPECT_EQ(clock.now() - begun, milliseconds(20));
+  clock.run(*loop, std::chrono::hours(2));
+  EXPECT_EQ(calls.back(), std::pair(3, Duration(std::chrono::hours(1))));
+}
+
+TEST(VirtualTime, StepServesWhatIsReady) {
+  test::ManualClock clock;
+  const auto loop = EventLoop::create(clock).value();
+  const Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  int ready = 0, polled = 0;
+  const auto watch = loop->watch(event.get(), EPOLLIN, [&](uint32_t) {
+    eventfd_t value = 0;
+    ::eventfd_read(event.get(), &value);
+    ++ready;
+  });
+  ASSERT_TRUE(watch);
+  loop->set_poller([&](TimePoint&) { return ++polled < 3; });
+  EXPECT_TRUE(loop->step()) << "the poller has more";
+  ::eventfd_write(event.get(), 1);
+  EXPECT_TRUE(loop->step());
+  EXPECT_EQ(ready, 1);
+  EXPECT_FALSE(loop->step());
+  EXPECT_EQ(polled, 3);
+  loop->set_poller(nullptr);
 }
 
 }  // namespace

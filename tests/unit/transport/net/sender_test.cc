@@ -294,7 +294,7 @@ TEST_F(Net, SlowsDownWhenItsPacketsAreMarked) {
 TEST_F(Net, GoesOnWhenTheRateAllowsItMeanwhile) {
   connect();
   const wire::Packet notification = wire::make_cnp(qp_a->qpn);
-  sender(qp_a).receive(notification, false, base::EventLoop::now());
+  sender(qp_a).receive(notification, false, base::Clock::steady().now());
   EXPECT_GT(sender(qp_a).congestion().rate(), 0);
   ahead = std::chrono::milliseconds(50);
   ASSERT_TRUE(
@@ -313,10 +313,10 @@ TEST_F(Net, HeedsNoMarkOfAPacketThatIsNotItsTurn) {
   forged.payload = payload.data();
   forged.payload_length = 8;
   forged.psn = wire::psn_add(sender(qp_b).responder().record().next_psn, 1u << 20);
-  sender(qp_b).receive(forged, true, base::EventLoop::now());
+  sender(qp_b).receive(forged, true, base::Clock::steady().now());
   EXPECT_EQ(b_counters.np_ecn_marked_roce_packets, 0u);
   forged.psn = sender(qp_b).responder().record().next_psn;
-  sender(qp_b).receive(forged, true, base::EventLoop::now());
+  sender(qp_b).receive(forged, true, base::Clock::steady().now());
   EXPECT_EQ(b_counters.np_ecn_marked_roce_packets, 1u);
 }
 
@@ -369,13 +369,13 @@ TEST_F(Net, DropsWhatIsNotForItsConnection) {
   packet.operation = wire::Operation::kWriteOnly;
   packet.psn = qp_b->attributes.rq_psn;
   packet.service = wire::Service::kUc;
-  sender(qp_b).receive(packet, false, base::EventLoop::now());
+  sender(qp_b).receive(packet, false, base::Clock::steady().now());
   packet.service = wire::Service::kRc;
   packet.pkey = 0x8001;
-  sender(qp_b).receive(packet, false, base::EventLoop::now());
+  sender(qp_b).receive(packet, false, base::Clock::steady().now());
   packet.pkey = 0xffff;
   qp_b->fail();
-  sender(qp_b).receive(packet, false, base::EventLoop::now());
+  sender(qp_b).receive(packet, false, base::Clock::steady().now());
   settle();
   EXPECT_EQ(b_counters.bad_service, 1u);
   EXPECT_EQ(b_counters.bad_pkey, 1u);

@@ -65,8 +65,8 @@ struct Successor : Net {
   }
   // Until `count` requests of a are complete; now and then a worker is replaced.
   bool run(uint32_t count) {
-    const base::TimePoint end = base::EventLoop::now() + std::chrono::seconds(20);
-    while (qp_a->block->sq_tail < count && base::EventLoop::now() < end) {
+    const base::TimePoint end = base::Clock::steady().now() + std::chrono::seconds(20);
+    while (qp_a->block->sq_tail < count && base::Clock::steady().now() < end) {
       const auto timer = world.loop->after(std::chrono::microseconds(random() % 1500),
                                            [this] { world.loop->stop(); });
       world.loop->run();

@@ -127,8 +127,8 @@ TEST_F(CmAdopted, WaitForProcessesThatCannotBeInspected) {
   EXPECT_EQ(one.resume(), EAGAIN);
   EXPECT_EQ(files(), before) << "its records are harmed";
   hung->error = 0;
-  const auto end = base::EventLoop::now() + std::chrono::seconds(20);
-  while (rig.cm.awaits_others(1) && base::EventLoop::now() < end) rig.settle(1);
+  const auto end = base::Clock::steady().now() + std::chrono::seconds(20);
+  while (rig.cm.awaits_others(1) && base::Clock::steady().now() < end) rig.settle(1);
   resume(one);
   ASSERT_EQ(one.call(CmCall::kDestroyId, id), 0);
 }

@@ -89,7 +89,7 @@ TEST_F(CmUsers, ConnectionsAreCountedByUserAndForgottenInTime) {
   CmNamespace& space = *rig.spaces[0];
   ASSERT_TRUE(rig.devices[0]->set_limits({{"conn_rate", 2}}));
   const auto user = rig.cm.user(space, 4711);
-  const auto now = base::EventLoop::now();
+  const auto now = base::Clock::steady().now();
   EXPECT_TRUE(user->arrivals.take(now));
   EXPECT_TRUE(user->arrivals.take(now));
   EXPECT_FALSE(user->arrivals.take(now));

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 struct Quarantines : testing::Test {
   Quarantine quarantine;
-  base::TimePoint now = base::EventLoop::now();
+  base::TimePoint now = base::Clock::steady().now();
   void crash(const std::string& domain, uint32_t session) {
     quarantine.crashed(domain, session, now);
   }

@@ -18,7 +18,7 @@ struct CpuPaces : testing::Test {
   std::shared_ptr<provisioning::Shares> tenant = std::make_shared<provisioning::Shares>();
   std::shared_ptr<CpuPace::Shown> shown = std::make_shared<CpuPace::Shown>();
   CpuPace pace{Rates{{}, {}, {tenant}}, shown};
-  base::TimePoint now = base::EventLoop::now() + seconds(1);
+  base::TimePoint now = base::Clock::steady().now() + seconds(1);
 
   // What it uses of `time` if it uses all that it may, in turns of `turn`.
   base::Duration saturate(base::Duration time, base::Duration turn) {

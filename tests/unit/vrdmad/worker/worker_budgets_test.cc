@@ -77,7 +77,7 @@ TEST_F(BudgetsOfWorkers, RingWhenARateIsFirstUsed) {
   Rates rates;
   one.add_rates({7, "tenant red"}, page, &rates);
   auto bytes = rates.bandwidth[0]->join(), messages = rates.messages[0]->join();
-  auto now = base::EventLoop::now();
+  auto now = base::Clock::steady().now();
   EXPECT_EQ(bytes.ask(now, 0, true), provisioning::kUnbounded);
   EXPECT_EQ(rung, std::vector<uint64_t>());
   EXPECT_EQ(messages.ask(now, 0, true), 1u);
@@ -96,7 +96,7 @@ TEST_F(BudgetsOfWorkers, RingOnTheirOwnThreadOnly) {
   Rates rates;
   one.add_rates({7, "tenant red"}, page, &rates);
   auto member = rates.cpu[0]->join();
-  auto now = base::EventLoop::now();
+  auto now = base::Clock::steady().now();
   std::thread([&] { EXPECT_EQ(member.ask(now, 0, true), 1u); }).join();
   EXPECT_EQ(rung, std::vector<uint64_t>());
   now += provisioning::kPeriod;

@@ -70,7 +70,7 @@ class WorkerTest : public testing::Test {
     changed_.notify_all();
   }
   [[nodiscard]] VdeviceUse use() const {
-    return use_of(*parts_.page, rdma::FabricCounters(), base::EventLoop::now());
+    return use_of(*parts_.page, rdma::FabricCounters(), base::Clock::steady().now());
   }
 
   std::shared_ptr<LocalBroker> broker_ = std::make_shared<LocalBroker>();
