@@ -35,6 +35,7 @@ class Grammar {
     app_.set_version_flag("--version", std::string("vrdmactl ") + VRDMA_VERSION);
     app_.add_option("--run-dir", options_.run_dir, "run directory of vrdmad")
         ->type_name("DIR")
+        ->check(base::not_empty, "")
         ->capture_default_str();
     app_.add_option("-o,--output", format_, "table or json")
         ->check(base::one_of({"table", "json"}), "")

@@ -60,6 +60,36 @@ bool matches(const std::string& pattern, const std::string& name) {
   return name == pattern;
 }
 
+// All that is in the directory. EPERM: others can write to it, or have files there.
+Result<std::vector<std::string>> names_of_ours(const fs::path& path,
+                                               const OwnDirectory& directory) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return fail_errno("look at " + path.string());
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return fail(EPERM,
+                path.string() + " is writable by other users: choose a directory of vrdmad's own");
+  std::vector<std::string> all;
+  std::error_code error;
+  // The directory may change meanwhile, so nothing that throws an exception is used.
+  for (fs::directory_iterator entry(path, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string each = entry->path().filename();
+    if (each == directory.kept) continue;
+    if (std::none_of(directory.ours.begin(), directory.ours.end(),
+                     [&](const std::string& pattern) { return matches(pattern, each); }))
+      return fail(EPERM,
+                  path.string() + " has files of others (" + each + "): choose another directory");
+    all.push_back(entry->path());
+    std::error_code vanished;
+    if (entry->symlink_status(vanished).type() != fs::file_type::directory) continue;
+    for (fs::recursive_directory_iterator below(entry->path(), error);
+         !error && below != fs::recursive_directory_iterator(); below.increment(error))
+      all.push_back(below->path());
+  }
+  if (error) return fail(error.value(), "read " + path.string() + ": " + error.message());
+  return all;
+}
+
 }  // namespace
 
 bool are_mapped(uid_t first, unsigned count) {
@@ -85,6 +115,14 @@ Result<User> find_user(const std::string& name) {
   return user;
 }
 
+Result<void> check_own(const OwnDirectory& directory) {
+  struct stat status {};
+  if (::stat(directory.path.c_str(), &status) != 0 || status.st_uid != ::geteuid()) return {};
+  auto all = names_of_ours(directory.path, directory);
+  if (!all) return pass(std::move(all).error());
+  return {};
+}
+
 Result<void> give(const OwnDirectory& directory, const User& user) {
   std::error_code error;
   const fs::path path = fs::absolute(directory.path, error).lexically_normal();
@@ -103,29 +141,10 @@ Result<void> give(const OwnDirectory& directory, const User& user) {
       ::openat(parent->get(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
   if (!top.valid() || ::fstat(top.get(), &status) != 0 || status.st_uid != ::geteuid()) return {};
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fail(EPERM, path.string() + " is writable by other users");
-  std::vector<std::string> all;
-  // The directory may change meanwhile, so nothing that throws an exception is used.
-  for (fs::directory_iterator entry(path, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    const std::string each = entry->path().filename();
-    if (each == directory.kept) continue;
-    if (std::none_of(directory.ours.begin(), directory.ours.end(),
-                     [&](const std::string& pattern) { return matches(pattern, each); }))
-      return fail(EPERM, path.string() + " has files of others (" + each +
-                             "): choose another directory, or give it to user " +
-                             std::to_string(user.uid));
-    all.push_back(entry->path());
-    std::error_code vanished;
-    if (entry->symlink_status(vanished).type() != fs::file_type::directory) continue;
-    for (fs::recursive_directory_iterator below(entry->path(), error);
-         !error && below != fs::recursive_directory_iterator(); below.increment(error))
-      all.push_back(below->path());
-  }
-  if (error) return fail(error.value(), "read " + path.string() + ": " + error.message());
-  all.push_back(path);
-  for (const std::string& each : all) {
+  auto all = names_of_ours(path, directory);
+  if (!all) return pass(std::move(all).error());
+  all->push_back(path);
+  for (const std::string& each : *all) {
     // A second name of a file may be that of a file elsewhere.
     if (::lstat(each.c_str(), &status) == 0 && !S_ISDIR(status.st_mode) && status.st_nlink > 1)
       continue;

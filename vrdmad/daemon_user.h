@@ -30,7 +30,10 @@ struct OwnDirectory {
   std::string kept;
 };
 [[nodiscard]] base::Result<void> give(const OwnDirectory& directory, const User& user);
-// The same for a file. Does nothing to what is no plain file.
+// EPERM: the directory is this user's, and others can write to it or have files there. Changes
+// nothing; one that does not exist is in order.
+[[nodiscard]] base::Result<void> check_own(const OwnDirectory& directory);
+// As give(), for a file. Does nothing to what is no plain file.
 [[nodiscard]] base::Result<void> give_file(const std::string& path, const User& user);
 
 }  // namespace vrdma::vrdmad

@@ -86,8 +86,11 @@ int parse(int argc, char** argv, Options* options) {
   app.set_config("--config", "", "read options from a file (TOML: log-level = \"debug\")");
   const auto file = std::make_shared<vrdma::vrdmad::OptionsFile>(app);
   app.config_formatter(file);
-  app.add_option("--run-dir", options->run_dir, "sockets and the lock")->capture_default_str();
+  app.add_option("--run-dir", options->run_dir, "sockets and the lock")
+      ->check(vrdma::base::not_empty, "")
+      ->capture_default_str();
   app.add_option("--state-dir", options->state_dir, "what survives a restart")
+      ->check(vrdma::base::not_empty, "")
       ->capture_default_str();
   app.add_option("--log-level", options->log_level, "lowest level that is logged on standard error")
       ->check(one_of({"trace", "debug", "info", "warning", "error", "off"}), "")
@@ -97,12 +100,15 @@ int parse(int argc, char** argv, Options* options) {
       ->check(one_of({"text", "json"}), "")
       ->capture_default_str();
   app.add_option("--audit-log", options->audit_log,
-                 "a file for one JSON line for each change by an operator, in addition to the log");
+                 "a file for one JSON line for each change by an operator, in addition to the log")
+      ->check(vrdma::base::not_empty, "");
   app.add_option("--classes", options->classes,
                  "what containers get: a file, read whenever a container starts")
+      ->check(vrdma::base::not_empty, "")
       ->capture_default_str();
   app.add_option("--metrics", options->metrics,
-                 "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT");
+                 "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT")
+      ->check(vrdma::base::not_empty, "");
   app.add_option("--user", options->user,
                  "name or number of the user that serves tenants and operators; without it: vrdma "
                  "if there is that user, or else root without capabilities")
@@ -280,6 +286,8 @@ Result<Start> check(const Options& options) {
     return vrdma::base::pass(free.error());
   if (auto free = vrdma::vrdmad::Store::check_free(*state_path); !free)
     return vrdma::base::pass(free.error());
+  for (const auto& directory : directories_of(*run_path, *state_path))
+    if (auto its = vrdma::vrdmad::check_own(directory); !its) return vrdma::base::pass(its.error());
   auto user = choose_user(options.user);
   if (!user) return vrdma::base::pass(std::move(user.error()));
   if (options.worker_users != 0 && user->uid - options.worker_users < kMostWorkers)

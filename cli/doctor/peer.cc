@@ -1,14 +1,19 @@
 #include "cli/doctor/peer.h"
 
+#include <ifaddrs.h>
+#include <linux/neighbour.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "cli/address_text.h"
 #include "core/base/fd.h"
+#include "core/base/neighbour.h"
 #include "core/verbs/socket_address.h"
 
 namespace vrdma::cli::doctor {
@@ -34,6 +39,31 @@ int answer_to(const Fd& socket) {
   if (::poll(&refused, 1, kLongestLook) > 0)
     (void)::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error;
+}
+
+// The interface that has this address, or 0.
+unsigned interface_of(const Gid& address) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return 0;
+  unsigned found = 0;
+  for (const ifaddrs* each = all; each != nullptr && found == 0; each = each->ifa_next)
+    if (each->ifa_addr != nullptr &&
+        (each->ifa_addr->sa_family == AF_INET || each->ifa_addr->sa_family == AF_INET6) &&
+        verbs::gid_of(each->ifa_addr) == address)
+      found = ::if_nametoindex(each->ifa_name);
+  ::freeifaddrs(all);
+  return found;
+}
+
+// The kernel has asked for the peer on the link and had no answer. It also tells the socket, but by
+// a message through lo, which may be down.
+bool is_silent_neighbour(const Gid& peer, const Gid& source) {
+  const auto table = base::NeighbourTable::open();
+  const unsigned interface = interface_of(source);
+  if (!table || interface == 0) return false;
+  const std::span whole(peer.bytes);
+  const auto entry = table->find(peer.is_ipv4_mapped() ? whole.last(4) : whole, interface);
+  return entry && (entry->state & (NUD_FAILED | NUD_INCOMPLETE)) != 0;
 }
 
 Finding problem(std::string text, std::string remedy) {
@@ -145,8 +175,11 @@ Way find_way(const Gid& peer) {
   sockaddr_storage from{};
   socklen_t size = sizeof from;
   auto* const at = reinterpret_cast<sockaddr*>(&from);
-  if (::getsockname(socket.get(), at, &size) == 0) way.source = verbs::gid_of(at).text();
+  Gid source{};
+  if (::getsockname(socket.get(), at, &size) == 0) source = verbs::gid_of(at);
+  way.source = source.text();
   way.answer = answer_to(socket);
+  if (way.answer == 0 && is_silent_neighbour(peer, source)) way.answer = EHOSTUNREACH;
   return way;
 }
 

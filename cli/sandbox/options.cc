@@ -69,7 +69,9 @@ bool parse(int argc, char** argv, Options* options, int* status) {
       ->check(base::number(0, 3600, "0 to 3600 seconds"), "")
       ->type_name("SECONDS")
       ->capture_default_str();
-  app.add_option("--log", options->log, "a file for the log of vrdmad")->type_name("FILE");
+  app.add_option("--log", options->log, "a file for the log of vrdmad")
+      ->type_name("FILE")
+      ->check(base::not_empty, "");
   std::vector<std::string> quotas, permissions;
   app.add_option("--quota", quotas, "limits of each vdevice, such as qp=64,mr_bytes=16g")
       ->type_name("KIND=N,...");

@@ -1,9 +1,10 @@
 // Resolves a GID to an Ethernet address (ibv_resolve_eth_l2_from_gid) by the kernel's neighbour
 // table of this network namespace. To create a missing entry, it sends an empty datagram to the
 // discard port.
+#include "core/base/neighbour.h"
+
 #include <arpa/inet.h>
 #include <linux/neighbour.h>
-#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <netinet/in.h>
@@ -11,9 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <span>
 
 #include "client/verbs/virtual.h"
 #include "core/base/fd.h"
@@ -23,7 +26,9 @@ namespace {
 
 constexpr uint16_t kNoVlan = 0xffff;
 constexpr uint16_t kDiscard = 9;
-constexpr int kTries = 300;  // of 10 ms
+// Nanoseconds. The kernel asks the network three times, once a second.
+constexpr long kFirstPause = 100'000, kLongestPause = 10'000'000, kPatience = 3'000'000'000;
+constexpr long kAskAgain = 1'000'000'000;
 
 bool is_ipv4(const ibv_gid& gid) {
   static constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -53,66 +58,17 @@ bool interface_mac(uint32_t ifindex, uint8_t mac[6]) {
   return true;
 }
 
-struct Neighbour {
-  const void* address = nullptr;
-  size_t address_size = 0;
-  const void* mac = nullptr;
-};
-
-Neighbour parse(const nlmsghdr* message) {
-  Neighbour found;
-  const auto* entry = static_cast<const ndmsg*>(NLMSG_DATA(message));
-  auto left = static_cast<int>(message->nlmsg_len - NLMSG_LENGTH(sizeof *entry));
-  const auto* attribute = reinterpret_cast<const rtattr*>(reinterpret_cast<const char*>(entry) +
-                                                          NLMSG_ALIGN(sizeof *entry));
-  for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
-    if (attribute->rta_type == NDA_DST) {
-      found.address = RTA_DATA(attribute);
-      found.address_size = RTA_PAYLOAD(attribute);
-    }
-    if (attribute->rta_type == NDA_LLADDR && RTA_PAYLOAD(attribute) == 6)
-      found.mac = RTA_DATA(attribute);
-  }
-  return found;
-}
-
-// Looks in the neighbour table of one interface. 0, ENOENT, or another errno.
-int look_up(const ibv_gid& gid, uint32_t ifindex, uint8_t mac[6]) {
-  const base::Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (!socket.valid()) return errno;
-  struct {
-    nlmsghdr header;
-    ndmsg entry;
-  } request{};
-  request.header.nlmsg_len = sizeof request;
-  request.header.nlmsg_type = RTM_GETNEIGH;
-  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  request.entry.ndm_family = is_ipv4(gid) ? AF_INET : AF_INET6;
-  if (::send(socket.get(), &request, sizeof request, 0) < 0) return errno;
-  const uint8_t* wanted = is_ipv4(gid) ? gid.raw + 12 : gid.raw;
-  const size_t wanted_size = is_ipv4(gid) ? 4 : 16;
-  alignas(nlmsghdr) char buffer[16384];
-  int result = ENOENT;
-  for (;;) {
-    const ssize_t count = ::recv(socket.get(), buffer, sizeof buffer, 0);
-    if (count < 0) return errno;
-    auto left = static_cast<unsigned>(count);
-    for (auto* message = reinterpret_cast<nlmsghdr*>(buffer); NLMSG_OK(message, left);
-         message = NLMSG_NEXT(message, left)) {
-      if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR) return result;
-      const auto* entry = static_cast<const ndmsg*>(NLMSG_DATA(message));
-      constexpr int kUsable =
-          NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE;
-      if (entry->ndm_ifindex != static_cast<int>(ifindex) || (entry->ndm_state & kUsable) == 0)
-        continue;
-      const Neighbour found = parse(message);
-      if (found.mac == nullptr || found.address_size != wanted_size ||
-          std::memcmp(found.address, wanted, wanted_size) != 0)
-        continue;
-      std::memcpy(mac, found.mac, 6);
-      result = 0;
-    }
-  }
+// 0, ENOENT if there is no entry with an address, or another errno.
+int look_up(const base::NeighbourTable& table, const ibv_gid& gid, uint32_t ifindex,
+            uint8_t mac[6]) {
+  const size_t size = is_ipv4(gid) ? 4 : sizeof gid.raw;
+  const auto entry = table.find(std::span(gid.raw).last(size), ifindex);
+  if (!entry) return entry.error().code();
+  constexpr int kUsable =
+      NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE;
+  if ((entry->state & kUsable) == 0 || !entry->mac) return ENOENT;
+  std::copy(entry->mac->begin(), entry->mac->end(), mac);
+  return 0;
 }
 
 void ask_for(const ibv_gid& gid, uint32_t ifindex) {
@@ -154,12 +110,19 @@ int resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth
         std::memcmp(entry.gid.raw, wanted.raw, sizeof wanted.raw) == 0)
       return interface_mac(own.ndev_ifindex, eth_mac) ? 0 : ENODEV;
   }
-  for (int i = 0; i < kTries; ++i) {
-    const int error = look_up(wanted, own.ndev_ifindex, eth_mac);
+  const auto table = base::NeighbourTable::open();
+  if (!table) return table.error().code();
+  timespec pause{0, kFirstPause};
+  long asked = -kAskAgain;
+  for (long waited = 0; waited < kPatience; waited += pause.tv_nsec) {
+    const int error = look_up(*table, wanted, own.ndev_ifindex, eth_mac);
     if (error != ENOENT) return error;
-    if (i % 100 == 0) ask_for(wanted, own.ndev_ifindex);
-    const timespec pause{0, 10'000'000};
+    if (waited >= asked + kAskAgain) {
+      ask_for(wanted, own.ndev_ifindex);
+      asked = waited;
+    }
     ::nanosleep(&pause, nullptr);
+    pause.tv_nsec = std::min(2 * pause.tv_nsec, kLongestPause);
   }
   return EHOSTUNREACH;
 }

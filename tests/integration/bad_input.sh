@@ -102,7 +102,13 @@ refused 1 "$R" env VRDMA_RUN_DIR="$R" timeout 20 "$BUILD/sbin/vrdmad" --state-di
 refused 1 /proc/nowhere timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$T/state2" --log-level error --run-dir /proc/nowhere
 refused 1 "are both $T/run4: choose another one" timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$T/run4/" --run-dir "$T/run4"
 [[ ! -e $T/run4 ]] || fail "a refused daemon has made its directory"
-refused 1 "name of a directory is empty" second --run-dir ""
+refused 2 "run-dir: it is empty" second --run-dir ""
+mkdir -m 1777 "$T/shared"
+for user in root nobody; do
+  refused 1 "$T/shared is writable by other users" timeout 20 "$BUILD/sbin/vrdmad" --run-dir "$T/run5" --state-dir "$T/shared" --user $user --log-level error
+done
+[[ ! -e $T/run5 ]] || fail "a refused daemon has made its directory"
+[[ $(stat -c %a "$T/shared") == 1777 ]] || fail "a refused directory has mode $(stat -c %a "$T/shared")"
 refused 1 "no directory $T/none" second --run-dir "$T/run3" --audit-log "$T/none/audit.jsonl"
 refused 2 "worker-users: .*4294967000" second --run-dir "$T/run3" --worker-users 4294967000
 refused 1 "worker-users 1: user 1000" timeout 20 "$BUILD/sbin/vrdmad" --run-dir "$T/run3" --state-dir "$T/state3" --worker-users 1 --user 1000

@@ -207,6 +207,10 @@ reap rping 5
 $(enter a) sysctl -qw net.ipv4.neigh.eth1.retrans_time_ms=100
 examine 1 --netns "$(ns a)" --to 10.0.9.77
 finds problem peer "no host answers for 10.0.9.77"
+ip_in a link set lo down  # the kernel's message to the socket does not arrive
+examine 1 --netns "$(ns a)" --to 10.0.9.78
+finds problem peer "no host answers for 10.0.9.78"
+ip_in a link set lo up
 examine 1 --netns "$(ns a)" --to fd77::1
 finds problem peer "there is no way to fd77::1: Network is unreachable"
 $(enter a) nft 'table ip filter { chain out { type filter hook output priority 0; udp dport 4791 drop; }; }'
