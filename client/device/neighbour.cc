@@ -27,7 +27,7 @@ namespace {
 constexpr uint16_t kNoVlan = 0xffff;
 constexpr uint16_t kDiscard = 9;
 // Nanoseconds. The kernel asks the network three times, once a second.
-constexpr long kFirstPause = 100'000, kLongestPause = 10'000'000, kPatience = 3'000'000'000;
+constexpr long kFirstPause = 100'000, kLongestPause = 10'000'000, kLongestSearch = 3'000'000'000;
 constexpr long kAskAgain = 1'000'000'000;
 
 bool is_ipv4(const ibv_gid& gid) {
@@ -114,7 +114,7 @@ int resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth
   if (!table) return table.error().code();
   timespec pause{0, kFirstPause};
   long asked = -kAskAgain;
-  for (long waited = 0; waited < kPatience; waited += pause.tv_nsec) {
+  for (long waited = 0; waited < kLongestSearch; waited += pause.tv_nsec) {
     const int error = look_up(*table, wanted, own.ndev_ifindex, eth_mac);
     if (error != ENOENT) return error;
     if (waited >= asked + kAskAgain) {

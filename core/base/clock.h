@@ -14,11 +14,13 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Clock {
  public:
-  virtual ~Clock() = default;
   [[nodiscard]] virtual TimePoint now() const = 0;
 
-  // The machine's. Any thread.
+  // The machine's. Any thread, until the process has ended.
   [[nodiscard]] static const Clock& steady();
+
+ protected:
+  ~Clock() = default;  // trivial: statics that end later may still ask
 };
 
 class SteadyClock final : public Clock {
@@ -27,7 +29,7 @@ class SteadyClock final : public Clock {
 };
 
 inline const Clock& Clock::steady() {
-  static const SteadyClock clock;
+  static constinit const SteadyClock clock;
   return clock;
 }
 
