@@ -216,16 +216,21 @@ void warn_of_descriptors(uint64_t limit) {
       limit, Seats::limits_for(limit).all, kEnough, Seats::kMost);
 }
 
-// A directory that was made for a misspelt name would hide the log.
-Result<void> check_audit_log(const std::string& path) {
+// A directory that was made for a misspelt name would hide the file. `what` begins the sentence.
+Result<void> check_directory_of(const std::string& path, const std::string& what) {
   std::error_code error;
   const auto directory = std::filesystem::absolute(path, error).parent_path();
+  if (std::filesystem::is_directory(directory, error)) return {};
+  return vrdma::base::fail(ENOTDIR,
+                           what + " cannot be made: there is no directory " + directory.string());
+}
+
+Result<void> check_audit_log(const std::string& path) {
+  std::error_code error;
   if (path.empty()) return {};
   if (std::filesystem::is_directory(path, error))
     return vrdma::base::fail(EISDIR, "the audit log " + path + " is a directory: name a file");
-  if (std::filesystem::is_directory(directory, error)) return {};
-  return vrdma::base::fail(ENOTDIR, "the audit log " + path + " cannot be made: there is no " +
-                                        "directory " + directory.string());
+  return check_directory_of(path, "the audit log " + path);
 }
 
 // The run directory is made later.
@@ -233,14 +238,11 @@ Result<void> check_metrics(const std::string& address, const std::string& run_pa
   if (auto valid = vrdma::vrdmad::MetricsServer::check(address); !valid) return valid;
   const std::string prefix = "unix:";
   if (!address.starts_with(prefix)) return {};
+  const std::string path = address.substr(prefix.size());
   std::error_code error;
-  const auto directory = std::filesystem::absolute(address.substr(prefix.size()), error)
-                             .lexically_normal()
-                             .parent_path();
-  if (directory == run_path || std::filesystem::is_directory(directory, error)) return {};
-  return vrdma::base::fail(
-      ENOTDIR,
-      "metrics: " + address + " cannot be made: there is no directory " + directory.string());
+  if (std::filesystem::absolute(path, error).lexically_normal().parent_path() == run_path)
+    return {};
+  return check_directory_of(path, "metrics: " + address);
 }
 
 // As which user the daemon runs after its start.

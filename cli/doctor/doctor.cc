@@ -209,22 +209,15 @@ class Examination {
                      "run doctor as root");
     const auto mapped = mapped_libraries(process.maps);
     const std::string root = "/proc/" + std::to_string(process.pid) + "/root";
-    std::vector<std::string> others;
-    bool has_drop_in = false;
-    for (const auto& path : mapped) {
-      const std::string content = content_of(path, root);
-      const bool is_ours = is_drop_in(content);
-      has_drop_in |= is_ours;
-      if (is_ours)
-        add_library(path, content, "mapped");
+    std::vector<std::string> contents;
+    for (const auto& path : mapped) contents.push_back(content_of(path, root));
+    const bool has_drop_in = std::any_of(contents.begin(), contents.end(), is_drop_in);
+    for (size_t i = 0; i < mapped.size(); ++i) {
+      if (has_drop_in && !is_drop_in(contents[i]) &&
+          mapped[i].find("/libibverbs.so.1") != std::string::npos)
+        ok("library", "mapped: " + mapped[i] + ", which vrdma's library loads too, for adapters");
       else
-        others.push_back(path);
-    }
-    for (const auto& path : others) {
-      if (has_drop_in && path.find("/libibverbs.so.1") != std::string::npos)
-        ok("library", "mapped: " + path + ", which vrdma's library loads too, for adapters");
-      else
-        add_library(path, content_of(path, root), "mapped");
+        add_library(mapped[i], contents[i], "mapped");
     }
     if (mapped.empty())
       unknown("library", subject_.who + " has no libibverbs mapped (now)",
