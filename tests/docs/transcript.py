@@ -6,6 +6,7 @@ To be started by tests/docs/run, on a machine that forgets. A page has fenced bl
     ```console      commands, each after "$ " (continued after "> "), and what they print below; all blocks
                     of a page are one session of bash. "# fails" behind a command: its status is not 0.
     ```sh           commands that are not run; a comment `<!-- not run: WHY -->` stands before the block
+    <!-- may end with more: WHY -->   before a block: its last command may print lines below those of the page
     <!-- run        commands that a reader does not need to see, up to `-->`
 
 A command that ends in "&" goes on in the background; the next one begins when it listens for connections.
@@ -27,13 +28,14 @@ FENCE = re.compile(r"^```(\S*)\s*$")
 class Block:
     """Lines begin..end (end not included) of the page, without the fences."""
 
-    def __init__(self, begin, end, commands, hidden):
+    def __init__(self, begin, end, commands, hidden, open_end=False):
         self.begin, self.end, self.commands, self.hidden = begin, end, commands, hidden
+        self.open_end = open_end  # the last command may print more lines
 
 
 def parse(lines):
     """The blocks that are run. Raises ValueError for a block that no rule explains."""
-    blocks, number, excused = [], 0, False
+    blocks, number, excused, open_end = [], 0, False, False
     while number < len(lines):
         line = lines[number]
         fence = FENCE.match(line)
@@ -43,18 +45,20 @@ def parse(lines):
             number = end
         elif line.startswith("<!-- not run:"):
             excused = True
+        elif line.startswith("<!-- may end with more:"):
+            open_end = True
         elif fence:
             end = next(i for i in range(number + 1, len(lines)) if lines[i].startswith("```"))
             body = lines[number + 1:end]
             if fence[1] == "console":
-                blocks.append(Block(number + 1, end, session(body, number + 1), False))
+                blocks.append(Block(number + 1, end, session(body, number + 1), False, open_end))
             elif fence[1] in ("", "sh", "bash") and not excused:
                 raise ValueError(f"line {number + 1}: a block of commands is ```console, or says why it is not run")
             elif any(text.startswith("$ ") for text in body):
                 raise ValueError(f"line {number + 1}: commands in a block that is not ```console")
-            number, excused = end, False
+            number, excused, open_end = end, False, False
         elif line.strip():
-            excused = False
+            excused = open_end = False
         number += 1
     return blocks
 
@@ -151,8 +155,10 @@ def main(page, update):
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"{page}: a command is not done after {SECONDS} s"))
     for block in parse(lines):
         output = []
-        for command, expected in block.commands:
+        for index, (command, expected) in enumerate(block.commands):
             status, printed = shell.run(command)
+            if block.open_end and index == len(block.commands) - 1 and same(expected + ["..."], printed):
+                printed = expected
             fails = command.rstrip().endswith("# fails")
             if (status != 0) != fails:
                 failures += 1
