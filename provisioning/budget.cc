@@ -11,6 +11,9 @@ bool is_dealt(Kind kind) {
   return kind == Kind::kBandwidth || kind == Kind::kMsgRate || kind == Kind::kCpu;
 }
 
+// Overcommitment does not raise what all its vdevices together may be given of it.
+bool is_promised(Kind kind) { return kind == Kind::kBandwidthMin || traits(kind).per_object(); }
+
 std::optional<uint64_t>& at(Wanted& wanted, Kind kind) { return wanted[static_cast<size_t>(kind)]; }
 const std::optional<uint64_t>& at(const Wanted& wanted, Kind kind) {
   return wanted[static_cast<size_t>(kind)];
@@ -144,19 +147,40 @@ uint64_t Budget::given(Kind kind) const {
   return given;
 }
 
+std::optional<uint64_t> Budget::most(const Wanted& ceilings, uint32_t overcommit, Kind kind) {
+  if (is_dealt(kind)) return std::nullopt;
+  const auto ceiling = at(ceilings, kind == Kind::kBandwidthMin ? Kind::kBandwidth : kind);
+  if (!ceiling) return std::nullopt;
+  return is_promised(kind) ? *ceiling : percent(*ceiling, overcommit);
+}
+
+uint64_t Budget::room(const Limits& limits) const {
+  uint64_t room = UINT64_MAX;
+  for (const Kind kind : all_kinds()) {
+    const auto allowed = most(ceilings_, overcommit_, kind);
+    const uint64_t limit = of(limits, kind);
+    if (!allowed || limit == 0) continue;
+    if (traits(kind).per_object()) {
+      if (limit > *allowed) return 0;
+      continue;
+    }
+    const uint64_t sum = given(kind);
+    room = std::min(room, sum >= *allowed ? 0 : (*allowed - sum) / limit);
+  }
+  return room;
+}
+
 // ---- settings -----------------------------------------------------------------------------------
 
 // Checks all assigned limits and the current use against these ceilings.
 base::Result<void> Budget::check(const Wanted& ceilings, uint32_t overcommit) const {
   for (const Kind kind : all_kinds()) {
-    if (is_dealt(kind)) continue;
-    const bool guarantee = kind == Kind::kBandwidthMin;
-    const auto ceiling = guarantee ? at(ceilings, Kind::kBandwidth) : at(ceilings, kind);
-    if (!ceiling) continue;
-    const bool promised = guarantee || traits(kind).per_object();
-    const uint64_t most = promised ? *ceiling : percent(*ceiling, overcommit);
+    const auto allowed = most(ceilings, overcommit, kind);
+    if (!allowed) continue;
+    const auto ceiling = at(ceilings, kind == Kind::kBandwidthMin ? Kind::kBandwidth : kind);
+    const bool promised = is_promised(kind);
     const std::string what = whose_ + ": quota " + std::string(traits(kind).name) + ": ";
-    if (const uint64_t sum = given(kind); sum > most)
+    if (const uint64_t sum = given(kind); sum > *allowed)
       return base::fail(
           EBUSY, what + "its vdevices' limits would reach " + std::to_string(sum) +
                      ", the ceiling is " + std::to_string(*ceiling) +

@@ -140,6 +140,23 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
   return allotment;
 }
 
+Result<uint64_t> Budgets::room(const std::string& tenant, const std::string& parent,
+                               const std::vector<Setting>& quota) {
+  auto wanted = provisioning::understand(quota);
+  if (!wanted) return pass(std::move(wanted.error()));
+  const std::initializer_list<const Budget*> budgets = {find(Scope::kTenant, tenant),
+                                                        find(Scope::kParent, parent)};
+  for (const Budget* budget : budgets)
+    if (budget != nullptr) budget->fill_defaults(*wanted);
+  provisioning::Limits limits{};
+  for (const Kind kind : provisioning::all_kinds())
+    of(limits, kind) = limit_of(*wanted, kind, budgets);
+  uint64_t room = UINT64_MAX;
+  for (const Budget* budget : budgets)
+    if (budget != nullptr) room = std::min(room, budget->room(limits));
+  return room;
+}
+
 uint64_t Budgets::initial(const std::string& tenant, const std::string& parent, Kind kind) {
   provisioning::Wanted wanted{};
   const std::initializer_list<const Budget*> budgets = {find(Scope::kTenant, tenant),

@@ -61,6 +61,10 @@ class Budgets {
   // Fails also if no page can be made for a new budget.
   [[nodiscard]] base::Result<Allotment> allot(const std::string& tenant, const std::string& parent,
                                               const std::vector<provisioning::Setting>& quota);
+  // How many more vdevices of this quota allot() would give; UINT64_MAX: no ceiling bounds them. An
+  // empty tenant: each is a tenant of its own. EINVAL: a bad quota.
+  [[nodiscard]] base::Result<uint64_t> room(const std::string& tenant, const std::string& parent,
+                                            const std::vector<provisioning::Setting>& quota);
   // The limit of a vdevice without a quota of its own.
   [[nodiscard]] uint64_t initial(const std::string& tenant, const std::string& parent,
                                  provisioning::Kind kind);

@@ -44,6 +44,26 @@ TEST_F(Tenant, HandsOutNoMoreThanItsCeiling) {
   EXPECT_TRUE(give(Kind::kMr, 1 << 20)) << "kinds without a ceiling are unlimited";
 }
 
+TEST_F(Tenant, HasRoomForWhatItWouldGrant) {
+  EXPECT_EQ(red.room(limits(Kind::kQp, 10)), UINT64_MAX);
+  ASSERT_TRUE(red.set({{}, {{"qp", 100}, {"cqe", 50}}, 0}));
+  std::vector<Budget::Grant> all;
+  EXPECT_EQ(red.room(limits(Kind::kQp, 30)), 3u);
+  for (uint64_t left = 3; left > 0; --left) {
+    EXPECT_EQ(red.room(limits(Kind::kQp, 30)), left);
+    auto one = give(Kind::kQp, 30);
+    ASSERT_TRUE(one);
+    all.push_back(std::move(*one));
+  }
+  EXPECT_EQ(red.room(limits(Kind::kQp, 30)), 0u);
+  EXPECT_FALSE(give(Kind::kQp, 30));
+  EXPECT_EQ(red.room(limits(Kind::kQp, 0)), UINT64_MAX);
+  EXPECT_EQ(red.room(limits(Kind::kCqe, 50)), UINT64_MAX);
+  EXPECT_EQ(red.room(limits(Kind::kCqe, 51)), 0u);
+  ASSERT_TRUE(red.set({{}, {}, 200}));
+  EXPECT_EQ(red.room(limits(Kind::kQp, 30)), 3u) << "200 % of 100, of which 90 are given";
+}
+
 TEST_F(Tenant, OvercommitsAsFarAsItsPolicySays) {
   ASSERT_TRUE(red.set({{}, {{"qp", 100}, {"cqe", 50}}, 250}));
   const auto one = give(Kind::kQp, 200), other = give(Kind::kQp, 50);

@@ -39,6 +39,19 @@ TEST_F(BudgetsOfAHost, GiveWhatWasSaidOrTheNearestDefault) {
   EXPECT_EQ(limit(blue, "pd"), provisioning::traits(Kind::kPd).initial);
 }
 
+TEST_F(BudgetsOfAHost, SayHowManyMoreTheyWouldGive) {
+  EXPECT_EQ(budgets.room("red", "soft", {{"qp", 6}}), UINT64_MAX);
+  ASSERT_TRUE(budgets.set(Scope::kTenant, "red", {{{"qp", 3}}, {{"qp", 10}}, 0}));
+  ASSERT_TRUE(budgets.set(Scope::kParent, "soft", {{}, {{"qp", 15}}, 0}));
+  EXPECT_EQ(budgets.room("red", "soft", {{"qp", 6}}), 1u);
+  EXPECT_EQ(budgets.room("red", "soft", {}), 3u) << "by the tenant's default";
+  EXPECT_EQ(budgets.room("", "soft", {{"qp", 6}}), 2u) << "only the parent's is known";
+  const auto red = allot("red", {{"qp", 6}});
+  EXPECT_EQ(budgets.room("red", "soft", {{"qp", 6}}), 0u);
+  EXPECT_EQ(budgets.room("blue", "soft", {{"qp", 3}}), 3u);
+  EXPECT_EQ(budgets.room("red", "soft", {{"frogs", 1}}).error().code(), EINVAL);
+}
+
 TEST_F(BudgetsOfAHost, RefuseWhatEitherHasNotAndTakeItBack) {
   ASSERT_TRUE(budgets.set(Scope::kTenant, "red", {{}, {{"qp", 10}}, 0}));
   ASSERT_TRUE(budgets.set(Scope::kParent, "soft", {{}, {{"qp", 15}}, 0}));
