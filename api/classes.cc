@@ -29,11 +29,16 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr const char* kByUser = "user";      // in the keys `tenant` and `fabric`
+// In the keys `tenant` and `fabric`.
+constexpr const char* kByUser = "user";
+constexpr const char* kByNamespace = "namespace";
 constexpr const char* kByTenant = "tenant";  // in the key `fabric`
 constexpr std::array<const char*, 3> kAnnotations{"quota", "netdev", "name"};
 
 std::string user_name(uid_t owner) { return "uid" + std::to_string(owner); }
+std::string of_kubernetes(const std::string& name) {
+  return std::string(base::kOfKubernetes) + name;
+}
 
 std::string in_quotes(const std::string& text) { return "'" + printable(text) + "'"; }
 
@@ -59,16 +64,26 @@ Result<void> set_name(const Words& words, std::string* name) {
 }
 
 // A name, or a word that stands for another.
-Result<void> set_tenant(const Words& words, Class* of) {
-  if (auto set = set_name(words, &of->tenant); !set) return set;
-  of->tenant_by_user = of->tenant == kByUser;
+Result<void> set_group(const Words& words, std::string* name, Class::Rule* rule) {
+  if (auto set = set_name(words, name); !set) return set;
+  *rule = *name == kByUser        ? Class::Rule::kByUser
+          : *name == kByNamespace ? Class::Rule::kByNamespace
+                                  : Class::Rule::kNamed;
   return {};
 }
 
 Result<void> set_fabric(const Words& words, Class* of) {
-  if (auto set = set_name(words, &of->fabric); !set) return set;
-  of->fabric_rule = of->fabric == kByUser ? Class::FabricRule::kByUser : Class::FabricRule::kNamed;
+  if (auto set = set_group(words, &of->fabric, &of->fabric_rule); !set) return set;
   if (of->fabric == kByTenant) of->fabric.clear();
+  return {};
+}
+
+Result<void> set_reach(const Words& words, std::string* reach) {
+  auto word = one_word(words);
+  if (!word) return pass(std::move(word.error()));
+  if (*word != "host" && *word != "network")
+    return fail(EINVAL, in_quotes(*word) + " is neither host nor network");
+  *reach = *word;
   return {};
 }
 
@@ -79,6 +94,16 @@ Result<void> set_number(const Words& words, uint64_t* number) {
   const auto [end, error] = std::from_chars(word->data(), last, *number);
   if (error == std::errc() && end == last) return {};
   return fail(EINVAL, in_quotes(*word) + " is not a number");
+}
+
+Result<void> set_devices(const Words& words, uint32_t* devices) {
+  constexpr uint64_t kMost = 10'000;  // a kubelet gets the whole list at each change
+  uint64_t number = 0;
+  if (auto set = set_number(words, &number); !set) return set;
+  if (number == 0 || number > kMost)
+    return fail(EINVAL, std::to_string(number) + " is not a number from 1 to 10000");
+  *devices = static_cast<uint32_t>(number);
+  return {};
 }
 
 Result<void> set_flag(const Words& words, bool* flag) {
@@ -163,8 +188,11 @@ using Setter = std::function<Result<void>(const Words&, Class*)>;
 
 const std::map<std::string, Setter>& setters() {
   static const std::map<std::string, Setter> all{
-      {"tenant", set_tenant},
+      {"tenant", [](const Words& words,
+                    Class* of) { return set_group(words, &of->tenant, &of->tenant_rule); }},
       {"fabric", set_fabric},
+      {"reach", [](const Words& words, Class* of) { return set_reach(words, &of->reach); }},
+      {"devices", [](const Words& words, Class* of) { return set_devices(words, &of->devices); }},
       {"quota", [](const Words& words, Class* of) { return set_quota(words, &of->quota); }},
       {"max_quota", [](const Words& words, Class* of) { return set_quota(words, &of->max_quota); }},
       {"parent", [](const Words& words, Class* of) { return set_name(words, &of->parent); }},
@@ -220,6 +248,15 @@ Result<void> check_lines(const std::string& text) {
   return {};
 }
 
+// What no single key shows.
+Result<void> check_whole(const Class& its) {
+  if (its.reach == "network" && its.tenant.empty() && its.fabric.empty())
+    return fail(EINVAL,
+                "reach: each vdevice has a fabric of its own, which cannot reach the "
+                "network: set fabric or tenant");
+  return {};
+}
+
 // A name in a CDI device begins with a letter or digit too.
 Result<void> check_class_name(const std::string& name) {
   if (base::is_name(name) && name[0] != '_') return {};
@@ -230,14 +267,16 @@ Result<void> check_class_name(const std::string& name) {
 
 }  // namespace
 
-std::string Class::tenant_of(uid_t owner) const {
-  return tenant_by_user ? user_name(owner) : tenant;
+std::string Class::tenant_of(const ClassUser& user) const {
+  if (tenant_rule == Rule::kByUser) return user_name(user.owner);
+  return tenant_rule == Rule::kByNamespace ? of_kubernetes(user.pod_namespace) : tenant;
 }
 
-std::string Class::fabric_of(uid_t owner) const {
+std::string Class::fabric_of(const ClassUser& user) const {
+  if (fabric_rule == Rule::kByNamespace) return of_kubernetes(user.pod_namespace);
   const bool by_user =
-      fabric_rule == FabricRule::kByUser || (fabric_rule == FabricRule::kDefault && owner != 0);
-  return by_user ? user_name(owner) : fabric;
+      fabric_rule == Rule::kByUser || (fabric_rule == Rule::kDefault && user.owner != 0);
+  return by_user ? user_name(user.owner) : fabric;
 }
 
 Result<Classes> Classes::parse(const std::string& text, const std::string& path) {
@@ -249,19 +288,26 @@ Result<Classes> Classes::parse(const std::string& text, const std::string& path)
   file.parentSeparator('\n');  // names have dots
   std::istringstream input(text);
   std::map<std::string, std::set<std::string>> seen;
+  std::set<std::string> begun;
+  // The first mistake of each class.
+  const auto mistake = [&classes, &path](const std::string& name, base::Error error) {
+    classes.wrong_.try_emplace(name, std::move(error).in(path + ": class '" + name + "'"));
+  };
   for (const auto& item : file.from_config(input)) {
     if (item.name == "--") continue;  // the end of a section
     const std::string name = item.parents.empty() ? kDefaultClass : item.parents.front();
     if (auto valid = check_class_name(name); !valid) return pass(std::move(valid.error()), path);
+    Class& its = classes.all_[name];
+    its.name = name;
     if (item.name == "++") {
-      if (classes.all_.contains(name))
-        return fail(EINVAL, path + ": class '" + name + "' appears twice");
-      classes.all_[name].name = name;
-      continue;
+      if (!begun.insert(name).second) mistake(name, {EINVAL, "it appears twice"});
+    } else if (auto done = set(item, &seen[name], &its); !done) {
+      mistake(name, std::move(done.error()));
     }
-    if (auto done = set(item, &seen[name], &classes.all_[name]); !done)
-      return pass(std::move(done.error()), path + ": class '" + name + "'");
   }
+  for (const auto& [name, its] : classes.all_)
+    if (auto whole = check_whole(its); !whole) mistake(name, std::move(whole.error()));
+  for (const auto& [name, error] : classes.wrong_) classes.all_.erase(name);
   return classes;
 }
 
@@ -282,10 +328,30 @@ Result<Classes> Classes::read(const std::string& path) {
 }
 
 Result<Class> Classes::find(const std::string& name) const {
+  if (const auto its = wrong_.find(name); its != wrong_.end()) return pass(its->second);
   const auto found = all_.find(name);
   if (found == all_.end())
     return fail(ENOENT, "there is no class " + in_quotes(name) + " in " + path_);
   return found->second;
+}
+
+Result<Classes> ClassFile::read() {
+  struct stat now {};
+  const bool there = ::stat(path_.c_str(), &now) == 0;
+  const std::lock_guard lock(mutex_);
+  const auto same = [](const timespec& a, const timespec& b) {
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+  };
+  if (there && classes_ && now.st_dev == seen_.st_dev && now.st_ino == seen_.st_ino &&
+      now.st_size == seen_.st_size && same(now.st_mtim, seen_.st_mtim) &&
+      same(now.st_ctim, seen_.st_ctim))
+    return *classes_;
+  auto classes = Classes::read(path_);
+  seen_ = now;
+  classes_.reset();
+  // A mistake may end without a change of the file: a user may be made meanwhile.
+  if (there && classes && classes->wrong().empty()) classes_ = *classes;
+  return classes;
 }
 
 }  // namespace vrdma::api

@@ -233,23 +233,32 @@ base::Result<v1::VersionResponse> Client::version() {
   return connection_->call(&v1::Admin::Stub::Version, v1::VersionRequest());
 }
 
-base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
-                                       const std::function<void()>& on_begun) {
+base::Result<std::vector<v1::Class>> Client::list_classes() {
+  auto response = connection_->call(&v1::Admin::Stub::ListClasses, v1::ListClassesRequest());
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->classes().begin(), response->classes().end());
+}
+
+// `start` begins the stream in a context.
+template <class Message, class Start>
+base::Result<void> Client::watch(const Start& start,
+                                 const std::function<bool(const Message&)>& on_message,
+                                 const std::function<void()>& on_begun) {
   grpc::ClientContext context;
   {
     const std::lock_guard lock(connection_->mutex);
     if (connection_->watches_end) return {};
     connection_->watches.insert(&context);
   }
-  auto reader = connection_->stub->WatchVdevs(&context, v1::WatchVdevsRequest());
+  auto reader = start(&context);
   reader->WaitForInitialMetadata();  // if it fails, Read() fails too
   if (on_begun) on_begun();
-  v1::WatchEvent event;
+  Message message;
   bool wanted = true;
-  while (wanted && reader->Read(&event)) wanted = on_event(event);
+  while (wanted && reader->Read(&message)) wanted = on_message(message);
   if (!wanted) {
     context.TryCancel();
-    while (reader->Read(&event)) {
+    while (reader->Read(&message)) {
     }
   }
   const grpc::Status status = reader->Finish();
@@ -258,6 +267,23 @@ base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
   if (!wanted || connection_->watches_end) return {};
   if (status.ok()) return base::fail(ECONNRESET, "vrdmad ended the watch");
   return base::pass(error_of(status, context));
+}
+
+base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
+                                       const std::function<void()>& on_begun) {
+  return watch<v1::WatchEvent>(
+      [this](grpc::ClientContext* context) {
+        return connection_->stub->WatchVdevs(context, v1::WatchVdevsRequest());
+      },
+      on_event, on_begun);
+}
+
+base::Result<void> Client::watch_classes(const OnClasses& on_classes) {
+  return watch<v1::ListClassesResponse>(
+      [this](grpc::ClientContext* context) {
+        return connection_->stub->WatchClasses(context, v1::ListClassesRequest());
+      },
+      on_classes, {});
 }
 
 void Client::end_watch() {

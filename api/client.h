@@ -50,6 +50,8 @@ class Client {
   // The connections of one vdevice, or of all if the reference is empty.
   [[nodiscard]] base::Result<std::vector<v1::Connection>> list_connections(const std::string& vdev);
   [[nodiscard]] base::Result<std::vector<v1::QueuePair>> list_queue_pairs(const std::string& vdev);
+  // Without `error`.
+  [[nodiscard]] base::Result<std::vector<v1::Class>> list_classes();
   [[nodiscard]] base::Result<v1::VersionResponse> version();
 
   // Calls `on_event` on this thread for each event until it returns false (success) or the stream
@@ -58,11 +60,18 @@ class Client {
   using OnEvent = std::function<bool(const v1::WatchEvent&)>;
   [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event,
                                                const std::function<void()>& on_begun = {});
-  // Ends the current watch and every later one; they return success.
+  // The same for the classes: `on_classes` gets all of them, at once and after each change.
+  using OnClasses = std::function<bool(const v1::ListClassesResponse&)>;
+  [[nodiscard]] base::Result<void> watch_classes(const OnClasses& on_classes);
+  // Ends the current watches and every later one; they return success.
   void end_watch();
 
  private:
   struct Connection;
+  template <class Message, class Start>
+  base::Result<void> watch(const Start& start,
+                           const std::function<bool(const Message&)>& on_message,
+                           const std::function<void()>& on_begun);
   explicit Client(std::unique_ptr<Connection> connection);
   std::unique_ptr<Connection> connection_;
 };

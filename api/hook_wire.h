@@ -36,7 +36,7 @@
 
 namespace vrdma::hook {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kMostVdevices = 8;  // of a container
 
 struct Request {
@@ -51,6 +51,12 @@ struct Request {
   Op op{};
   char container[128]{};  // the runtime's id of the container
   char pod[128]{};        // that of its pod or sandbox; empty: none
+  // Of Kubernetes; empty: it is in no pod. Anybody can write these annotations, so vrdmad believes
+  // them only if the hook is root's.
+  char pod_namespace[64]{};
+  char pod_name[256]{};
+  char pod_uid[64]{};
+  char container_name[64]{};  // in the pod
   char device_class[64]{};
   // Annotations; empty: there is none.
   char netdev[16]{};
@@ -59,7 +65,7 @@ struct Request {
 
   char reason[256]{};  // a sentence without a newline
 };
-static_assert(sizeof(Request) == 8 + 128 + 128 + 64 + 16 + 64 + 256 + 256);
+static_assert(sizeof(Request) == 8 + 128 + 128 + 64 + 256 + 64 + 64 + 64 + 16 + 64 + 256 + 256);
 
 struct Answer {
   struct Vdevice {

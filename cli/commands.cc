@@ -173,6 +173,15 @@ Outcome gid_list(const Options& options, Output& output) {
   return print_chosen(options, output, &Output::gids);
 }
 
+Outcome class_list(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto classes = client.list_classes();
+    if (!classes) return base::pass(std::move(classes).error());
+    output.classes(*classes);
+    return {};
+  });
+}
+
 Outcome parent_list(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto parents = client.list_parents();
@@ -347,6 +356,7 @@ Outcome cdi_generate(const Options& options, Output&) {
   const auto classes = api::Classes::read(options.classes);
   if (!classes) return base::pass(classes.error());
   std::vector<std::string> names;
+  for (const auto& [name, error] : classes->wrong()) return base::pass(error);
   for (const auto& [name, ignored] : classes->all()) names.push_back(name);
   auto libraries = library_dir();
   if (!libraries) return base::pass(std::move(libraries).error());

@@ -47,6 +47,7 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome quota_show(const Options& options, Output& output);
 [[nodiscard]] Outcome quota_set(const Options& options, Output& output);
 [[nodiscard]] Outcome gid_list(const Options& options, Output& output);
+[[nodiscard]] Outcome class_list(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_list(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_show(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_set(const Options& options, Output& output);

@@ -125,7 +125,25 @@ std::string json_of(const std::vector<v1::Parent>& parents) {
     return {{"name", parent.name()},
             {"kind", parent.kind()},
             {"vdevices", parent.vdevices()},
-            {"detail", parent.detail()}};
+            {"detail", parent.detail()},
+            {"state", parent.state()},
+            {"numa_node", parent.has_numa_node() ? Json(parent.numa_node()) : Json()}};
+  });
+}
+
+std::string json_of(const std::vector<v1::Class>& classes) {
+  return array_of(classes, [](const v1::Class& its) -> Json {
+    Json quota = Json::object();
+    for (const auto& row : its.quota()) quota[row.kind()] = row.limit();
+    return {{"name", its.name()},
+            {"error", its.error()},
+            {"parent", its.parent()},
+            {"parent_state", its.parent_state()},
+            {"numa_node", its.has_numa_node() ? Json(its.numa_node()) : Json()},
+            {"devices", its.devices()},
+            {"given", its.given()},
+            {"free", its.free() == UINT32_MAX ? Json() : Json(its.free())},
+            {"quota", quota}};
   });
 }
 
@@ -230,6 +248,7 @@ std::string json_of(const std::vector<TopRow>& rows, double seconds) {
         {{"name", row.name},
          {"vdev_id", row.id},
          {"netns", row.netns},
+         {"who", row.who},
          {"tenant", row.tenant},
          {"sessions", row.sessions},
          {"qps", row.qps},
@@ -242,6 +261,12 @@ std::string json_of(const std::vector<TopRow>& rows, double seconds) {
 std::string json_of(const std::string& own, const v1::VersionResponse& daemon) {
   return text_of({{"vrdmactl", {{"version", own}}},
                   {"vrdmad", {{"version", daemon.version()}, {"pid", daemon.pid()}}}});
+}
+
+std::string pod_of(const v1::Vdev& vdev) {
+  const auto& labels = vdev.labels();
+  const auto group = labels.find("pod_namespace"), name = labels.find("pod_name");
+  return group == labels.end() || name == labels.end() ? "" : group->second + "/" + name->second;
 }
 
 std::map<std::string, std::string> sorted_labels(const v1::Vdev& vdev) {

@@ -17,6 +17,7 @@ namespace vrdma::cli {
 // [{"vdev": NAME, "vdev_id": N, "netns": NETNS, "gids": [...]}]
 [[nodiscard]] std::string json_of_gids(const std::vector<v1::Vdev>& vdevs);
 [[nodiscard]] std::string json_of(const std::vector<v1::Parent>& parents);
+[[nodiscard]] std::string json_of(const std::vector<v1::Class>& classes);
 [[nodiscard]] std::string json_of(const std::vector<v1::Budget>& budgets);
 [[nodiscard]] std::string json_of(const std::vector<v1::Fabric>& fabrics);
 [[nodiscard]] std::string json_of(const std::vector<v1::CgroupUse>& uses);
@@ -33,6 +34,8 @@ struct TopRow;
 // "added", "changed", "removed"
 [[nodiscard]] std::string event_name(v1::WatchEvent::Type type);
 // Sorted by key.
+// NAMESPACE/NAME of the pod of Kubernetes that has it; empty: none.
+[[nodiscard]] std::string pod_of(const v1::Vdev& vdev);
 [[nodiscard]] std::map<std::string, std::string> sorted_labels(const v1::Vdev& vdev);
 
 }  // namespace vrdma::cli

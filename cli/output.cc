@@ -137,11 +137,12 @@ void Output::list(const std::vector<v1::Vdev>& vdevs) {
                {"FABRIC"},
                {"MTU", kRight},
                {"GIDS", kRight},
-               {"SESSIONS", kRight}});
+               {"SESSIONS", kRight},
+               {"WHO", Table::Align::kLeft, true}});
   for (const auto& vdev : vdevs)
     table.add({vdev.name(), vdev.port_state(), vdev.netns(), vdev.netdev(), vdev.parent(),
                vdev.tenant(), vdev.fabric(), std::to_string(vdev.active_mtu()),
-               std::to_string(vdev.gids_size()), std::to_string(vdev.sessions())});
+               std::to_string(vdev.gids_size()), std::to_string(vdev.sessions()), pod_of(vdev)});
   table.print(out_);
   const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
@@ -241,6 +242,25 @@ void Output::parents(const std::vector<v1::Parent>& parents) {
   for (const auto& parent : parents)
     table.add({parent.name(), parent.kind(), std::to_string(parent.vdevices()), parent.detail()});
   table.print(out_);
+}
+
+void Output::classes(const std::vector<v1::Class>& classes) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(classes) << '\n';
+    return;
+  }
+  Table table(
+      {{"NAME"}, {"PARENT"}, {"DEVICES", kRight}, {"GIVEN", kRight}, {"FREE", kRight}, {"QUOTA"}});
+  for (const auto& its : classes) {
+    if (!its.error().empty()) continue;
+    std::vector<std::string> quota;
+    for (const auto& row : its.quota()) quota.push_back(row.kind() + "=" + limit_text(row.limit()));
+    table.add({its.name(), its.parent(), std::to_string(its.devices()), std::to_string(its.given()),
+               its.free() == UINT32_MAX ? "any" : std::to_string(its.free()), joined(quota)});
+  }
+  table.print(out_);
+  for (const auto& its : classes)
+    if (!its.error().empty()) out_ << its.name() << ": " << its.error() << '\n';
 }
 
 void Output::budgets(const std::vector<v1::Budget>& budgets) {

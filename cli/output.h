@@ -28,6 +28,7 @@ class Output {
   void quota(const std::vector<v1::Vdev>& vdevs);
   void gids(const std::vector<v1::Vdev>& vdevs);
   void parents(const std::vector<v1::Parent>& parents);
+  void classes(const std::vector<v1::Class>& classes);
   // The table contains only kinds with a setting.
   void budgets(const std::vector<v1::Budget>& budgets);
   void changed(const v1::Budget& budget);  // prints no table

@@ -14,6 +14,7 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
+    bool if_any = false;  // it is not printed if all its cells are empty
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

@@ -143,7 +143,8 @@ std::string table_of(const std::vector<TopRow>& rows) {
                {"BYTES/S", kNumber},
                {"WORKER/S", kNumber},
                {"BYTES/S", kNumber},
-               {"REFUSED/S", kNumber}});
+               {"REFUSED/S", kNumber},
+               {"WHO", Table::Align::kLeft, true}});
   std::map<std::string, int> named;
   for (const auto& row : rows) ++named[row.name];
   for (const auto& row : rows)
@@ -151,7 +152,7 @@ std::string table_of(const std::vector<TopRow>& rows) {
                std::to_string(row.sessions), std::to_string(row.qps),
                short_number(row.direct.requests), short_number(row.direct.bytes),
                short_number(row.worker.requests), short_number(row.worker.bytes),
-               short_number(row.refused)});
+               short_number(row.refused), row.who});
   std::ostringstream text;
   table.print(text);
   return text.str();
@@ -166,7 +167,8 @@ std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
   for (const auto& [key, sums] : sums_of(now)) {
     const auto it = then.find(key);
     const Sums old = it != then.end() ? it->second : Sums{};
-    TopRow row{sums.name, sums.tenant, sums.netns, key.second, sums.sessions, sums.qps, {}, {}, 0};
+    TopRow row{sums.name,     sums.tenant, sums.netns, {}, key.second,
+               sums.sessions, sums.qps,    {},         {}, 0};
     row.direct = {rate(old.direct_requests, sums.direct_requests, seconds),
                   rate(old.direct_bytes, sums.direct_bytes, seconds)};
     row.worker = {rate(old.worker_requests, sums.worker_requests, seconds),
@@ -178,6 +180,12 @@ std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
     return a.direct.bytes + a.worker.bytes > b.direct.bytes + b.worker.bytes;
   });
   return rows;
+}
+
+void name_pods(const std::vector<v1::Vdev>& vdevs, std::vector<TopRow>* rows) {
+  std::map<uint64_t, std::string> pods;
+  for (const auto& vdev : vdevs) pods[vdev.id()] = pod_of(vdev);
+  for (auto& row : *rows) row.who = pods[row.id];
 }
 
 std::string short_number(double number) {
@@ -210,7 +218,10 @@ base::Result<void> run_top(api::Client& client, const TopSettings& settings) {
     if (!now) return base::pass(std::move(now).error());
     const auto time = Clock::now();
     const double seconds = std::chrono::duration<double>(time - looked).count();
-    const auto rows = top_rows(*before, *now, seconds);
+    auto rows = top_rows(*before, *now, seconds);
+    const auto vdevs = client.list_vdevs();
+    if (!vdevs) return base::pass(vdevs.error());
+    name_pods(*vdevs, &rows);
     if (screen)
       screen->draw(table_of(rows) + "\nq ends\n");
     else if (settings.format == Format::kJson)

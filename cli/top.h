@@ -19,6 +19,7 @@ namespace vrdma::cli {
 // The activity of a vdevice between two readings.
 struct TopRow {
   std::string name, tenant, netns;
+  std::string who;  // NAMESPACE/NAME of its pod; empty: none
   uint64_t id = 0;
   uint64_t sessions = 0, qps = 0;
   struct Rate {
@@ -33,6 +34,8 @@ struct TopRow {
 // or has a higher value, because another daemon counted that.
 [[nodiscard]] std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
                                            const std::vector<v1::Counter>& now, double seconds);
+// Sets TopRow::who.
+void name_pods(const std::vector<v1::Vdev>& vdevs, std::vector<TopRow>* rows);
 
 // "950", "1.2k", "3.4M": at most three digits.
 [[nodiscard]] std::string short_number(double number);

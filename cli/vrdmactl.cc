@@ -203,6 +203,8 @@ class Grammar {
     CLI::App& parent = group("parent", "resources that vdevices are carved from");
     leaf(parent, "list", "list the parents", parent_list);
     add_budget(parent, "parent", parent_show, parent_set);
+    leaf(group("class", "what containers may have"), "list",
+         "list the classes, and how many vdevices of each containers have", class_list);
     CLI::App& conn = group("conn", "connections of rdma_cm");
     name(leaf(conn, "list", "list connections and listeners", conn_list), "only of this vdevice");
     name(leaf(conn, "stats", "show message counters", conn_stats), "only this vdevice, or daemon");

@@ -376,8 +376,9 @@ Result<void> run(const Options& options) {
   settings.intake = intake.get();
   settings.stopper = stopper.get();
   settings.broker = broker;
-  auto started = vrdma::vrdmad::Daemon::start(**loop, *run_dir, *store, settings,
-                                              worker_options(options), std::move(*monitor));
+  const auto classes = std::make_shared<vrdma::api::ClassFile>(options.classes);
+  auto started = vrdma::vrdmad::Daemon::start(
+      **loop, *run_dir, *store, settings, worker_options(options), std::move(*monitor), classes);
   if (!started) return vrdma::base::pass(std::move(started.error()));
   daemon = std::move(*started);
   auto welcoming = vrdma::vrdmad::AdminServer::start(**loop, *daemon, run_dir->admin_socket(),
@@ -385,7 +386,7 @@ Result<void> run(const Options& options) {
   if (!welcoming) return vrdma::base::pass(std::move(welcoming.error()));
   admin = std::move(*welcoming);
   auto hooks = vrdma::vrdmad::HookServer::start(
-      *daemon, {run_dir->path(), run_dir->hook_socket(), options.classes, intake.get(), broker});
+      *daemon, {run_dir->path(), run_dir->hook_socket(), classes, intake.get(), broker});
   if (!hooks) return vrdma::base::pass(std::move(hooks.error()));
   const auto stop_all = [&] {
     (*hooks)->stop(**loop, [&] { admin->stop([&] { (*loop)->stop(); }); });

@@ -43,6 +43,11 @@ Result<Request> request_of(const Container& container, const std::string& device
   request.op = Op::kSetUp;
   for (auto put : {put_text(container.id, request.container, "the id of the container"),
                    put_text(container.pod, request.pod, "the id of the pod"),
+                   put_text(container.pod_namespace, request.pod_namespace, "the pod's namespace"),
+                   put_text(container.pod_name, request.pod_name, "the pod's name"),
+                   put_text(container.pod_uid, request.pod_uid, "the pod's uid"),
+                   put_text(container.container_name, request.container_name,
+                            "the name of the container in its pod"),
                    put_text(device_class, request.device_class, "the class of the vdevice"),
                    put_text(container.netdev, request.netdev, "the annotation vrdma.io/netdev"),
                    put_text(container.name, request.name, "the annotation vrdma.io/name"),

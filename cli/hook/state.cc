@@ -42,6 +42,21 @@ std::string pod_of(const Json* annotations) {
   return {};
 }
 
+// The annotations of containerd, or else those of CRI-O.
+void identify(const Json* annotations, Container* container) {
+  if (text_in(annotations, "io.container.manager") == "libpod") return;
+  const auto first = [annotations](const char* containerd, const char* crio) {
+    auto text = text_in(annotations, containerd);
+    return text.empty() ? text_in(annotations, crio) : text;
+  };
+  container->pod_namespace =
+      first("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace");
+  container->pod_name = first("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name");
+  container->pod_uid = first("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid");
+  container->container_name =
+      first("io.kubernetes.cri.container-name", "io.kubernetes.container.name");
+}
+
 bool is_sandbox(const Json* annotations) {
   return text_in(annotations, "io.kubernetes.cri-o.ContainerType") == "sandbox" ||
          text_in(annotations, "io.kubernetes.cri.container-type") == "sandbox";
@@ -102,10 +117,13 @@ Result<Container> parse_state(std::string_view json) {
   const Json* const annotations = member(*state, "annotations");
   container.pod = pod_of(annotations);
   container.sandbox = is_sandbox(annotations);
+  identify(annotations, &container);
   container.netdev = text_in(annotations, "vrdma.io/netdev");
   container.name = text_in(annotations, "vrdma.io/name");
   container.quota = text_in(annotations, "vrdma.io/quota");
-  for (const auto* text : {&container.pod, &container.netdev, &container.name, &container.quota})
+  for (const auto* text :
+       {&container.pod, &container.pod_namespace, &container.pod_name, &container.pod_uid,
+        &container.container_name, &container.netdev, &container.name, &container.quota})
     if (!is_printable(*text))
       return base::fail(EINVAL, "an annotation of container " + container.id +
                                     " has characters that are not printable ASCII");

@@ -23,9 +23,12 @@ constexpr size_t kMostConfig = size_t{8} << 20;  // bytes
 
 struct Container {
   std::string id;
-  std::string bundle;    // path of a directory
-  pid_t pid = 0;         // of its init; 0: none (it has ended)
-  std::string pod;       // id of its pod or sandbox; empty: none
+  std::string bundle;  // path of a directory
+  pid_t pid = 0;       // of its init; 0: none (it has ended)
+  std::string pod;     // id of its pod or sandbox; empty: none
+  // Of Kubernetes, as containerd and CRI-O say in annotations; empty: none. Not from podman, which
+  // passes on the annotations of an image.
+  std::string pod_namespace, pod_name, pod_uid, container_name;
   bool sandbox = false;  // it only holds the namespaces of a pod
   // The annotations vrdma.io/{netdev,name,quota}: what it wishes. Empty: none.
   std::string netdev, name, quota;

@@ -22,4 +22,13 @@ constexpr std::string_view kNameRule =
          std::all_of(text.begin(), text.end(), fits);
 }
 
+// Names of tenants and fabrics. That of a Kubernetes namespace is "k8s/" and its name, so that no
+// class and no vdevice of another kind has the same by accident.
+constexpr std::string_view kOfKubernetes = "k8s/";
+
+[[nodiscard]] inline bool is_group_name(std::string_view text) {
+  if (text.starts_with(kOfKubernetes)) text.remove_prefix(kOfKubernetes.size());
+  return is_name(text);
+}
+
 }  // namespace vrdma::base

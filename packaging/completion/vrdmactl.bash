@@ -82,12 +82,12 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota tenant fabric gid parent conn qp stats top watch exec doctor env cdi version completion help" options+=" --version" ;;
+        "") choices="vdev quota tenant fabric gid class parent conn qp stats top watch exec doctor env cdi version completion help" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         quota) choices="show set" ;;
-        gid) choices="list" ;;
+        gid | class) choices="list" ;;
         tenant) choices="show set" ;;
         fabric) choices="list set" ;;
         "fabric list") choices=$(_vrdmactl_fabrics) ;;

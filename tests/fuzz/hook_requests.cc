@@ -16,15 +16,20 @@ const api::Classes& classes() {
       "[named]\ntenant = red\nfabric = f\nusers = *\nannotations = quota netdev name\n"
       "max_quota = qp=100\n"
       "[by-user]\ntenant = user\nfabric = user\nusers = 1001\nallow = qp1\nannotations = name\n"
+      "[pods]\ntenant = namespace\nfabric = namespace\nreach = network\nusers = *\n"
       "[root]\nfabric = tenant\nparent = rxe0\n",
       "classes.conf");
   return all;
 }
 
-void check(const api::Class& its, const VdevSpec& spec, const HookCaller& caller) {
-  const bool as_named = spec.tenant == its.tenant_of(caller.owner) &&
-                        spec.fabric == its.fabric_of(caller.owner) && spec.parent == its.parent &&
-                        spec.allow == its.allow && spec.labels.at("class") == its.name;
+void check(const api::Class& its, const VdevSpec& spec, const HookRequest& request,
+           const HookCaller& caller) {
+  const api::ClassUser user{caller.owner, caller.uid == 0 ? request.pod_namespace : ""};
+  if (its.is_for_pods() && (caller.uid != 0 || request.pod_namespace.empty())) std::abort();
+  if (caller.uid != 0 && spec.labels.contains("pod_namespace")) std::abort();
+  const bool as_named = spec.tenant == its.tenant_of(user) && spec.fabric == its.fabric_of(user) &&
+                        spec.parent == its.parent && spec.allow == its.allow &&
+                        spec.labels.at("class") == its.name;
   if (!as_named || !its.is_for(caller.uid)) std::abort();
   if (caller.uid != 0 && caller.uid != caller.owner) std::abort();
   for (const auto& setting : spec.quota)
@@ -41,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const uid_t uid : {0u, 1001u, 1002u})
     for (const uid_t owner : {0u, 1001u}) {
       const HookCaller caller{uid, owner, (size & 1) != 0};
-      if (const auto spec = grant(*its, *request, caller)) check(*its, *spec, caller);
+      if (const auto spec = grant(*its, *request, caller)) check(*its, *spec, *request, caller);
     }
   return 0;
 }

@@ -208,14 +208,19 @@ refused "a network namespace and a pidfd" hook setup c2 "${PID[two]}" pidfd=/pro
 refused "has characters that it may not have" hook setup "c 2" "${PID[two]}"
 refused "names no container" hook setup "" "${PID[two]}"
 refused "uses the host's network" hook setup c2 $$
-for length in 1 919 921 1024 4000; do refused "of another version" hook raw "$length"; done
-refused "speaks version 4294967295" hook raw 920
+for length in 1 1024 1367 1369 4000; do refused "of another version" hook raw "$length"; done
+refused "speaks version 4294967295" hook raw 1368
 refused "did not begin" hook "done"
 refused "must ask once" hook setup c2 "${PID[two]}" -- setup c2 "${PID[two]}"
 echo "qouta = 1" >>"$T/classes.conf"
-refused "class 'private': there is no key 'qouta'" hook setup c2 "${PID[two]}"
+refused "class 'private': there is no key 'qouta'" hook setup c2 "${PID[two]}" class=private
+hook setup c2 "${PID[two]}" -- done >/dev/null || fail "a mistake of one class stops another"
+dies two
+wait_until 5 has 1 || fail "a vdevice is left"
+ctl class list | grep -q "^private: .*there is no key 'qouta'" || fail "class list: $(ctl class list)"
+container two b
 sed -i '$d' "$T/classes.conf"
-hook setup c2 "${PID[two]}" -- done >/dev/null || fail "the file is not read again"
+hook setup c2 "${PID[two]}" class=private -- done >/dev/null || fail "the file is not read again"
 dies two
 wait_until 5 has 1 || fail "a vdevice is left"
 

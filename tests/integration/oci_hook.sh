@@ -333,6 +333,14 @@ run_in a --annotation vrdma.io/quota=qp=8 --annotation vrdma.io/netdev=eth7 --an
   --annotation io.kubernetes.cri.sandbox-id=pod7 -- true
 grep -q '^set up c1 pod=pod7 class=small wishes=eth7,mlx5_0,qp=8: same netns$' "$T/requests.log" || fail "annotations: $(requests)"
 grep -q evil "$T/requests.log" && fail "an annotation that is no wish is sent"
+: >"$T/requests.log"
+of_pod=(--annotation io.kubernetes.cri.sandbox-namespace=shop --annotation io.kubernetes.cri.sandbox-name=web-0
+  --annotation io.kubernetes.cri.sandbox-uid=1-2 --annotation io.kubernetes.cri.container-name=app)
+run_in a "${of_pod[@]}" -- true
+grep -q '^  of pod shop web-0 1-2 app$' "$T/requests.log" || fail "the identity of a pod: $(requests)"
+: >"$T/requests.log"
+run_in a "${of_pod[@]}" --annotation io.container.manager=libpod -- true
+grep -q 'of pod' "$T/requests.log" && fail "podman passes on the annotations of an image, and they were believed"
 refused "annotation vrdma.io/netdev is longer than 15 characters" --annotation vrdma.io/netdev=0123456789abcdef
 refused "not printable" --annotation vrdma.io/name=$'a\nb'
 

@@ -177,6 +177,21 @@ struct ParentInfo {
   std::string kind;  // "built in" or "ibdev"
   uint32_t vdevices = 0;
   std::string detail;
+  std::string state;                  // "ACTIVE", "DOWN"
+  std::optional<uint32_t> numa_node;  // none: it belongs to none, or to all
+};
+
+// What an operator offers to containers (api/classes.h).
+struct ClassInfo {
+  std::string name;
+  std::string error;  // why no container gets a vdevice of it; empty: they do
+  std::string parent, parent_state;
+  std::optional<uint32_t> numa_node;  // of its parent
+  uint32_t devices = 0;               // that the class offers
+  uint32_t given = 0;                 // vdevices that containers have of it
+  uint32_t free = 0;                  // how many more fit; UINT32_MAX: no ceiling bounds them
+  std::vector<QuotaSetting> quota;
+  bool operator==(const ClassInfo&) const = default;
 };
 
 // One value. Its display name is `name`, and "_" and the value of `label` if there is one: "qps"
@@ -190,6 +205,8 @@ struct CounterRow {
   std::string tenant = {};  // the vdevice's tenant
   uint64_t vdev_id = 0;     // the vdevice's id, because `scope` need not be unique
   std::string netns = {};   // the vdevice's network namespace, as given at creation
+  // What does not change with time; of the row vdevice_info alone.
+  std::vector<std::pair<std::string, std::string>> facts = {};
 };
 
 // An rdma_cm connection, or a listener (state "LISTEN"); fields as in vrdma.v1.Connection.
@@ -252,6 +269,8 @@ class AdminBackend {
   // By vdevice, then by number.
   virtual base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;
+  // By name. The error of the file as a whole.
+  virtual base::Result<std::vector<ClassInfo>> list_classes() = 0;
   // Of "daemon", "tenant/NAME" or one vdevice, or of all if `scope` is empty.
   virtual base::Result<std::vector<CounterRow>> counters(const std::string& scope) = 0;
   // Of one vdevice, or of all if the name is empty.

@@ -31,6 +31,7 @@ const std::map<std::string, std::string>& helps() {
       {"vdevices", "number of vdevices"},
       {"vdevices_lost", "vdevices that could not be restored yet"},
       {"store_commits", "transactions committed to disk"},
+      {"vdevice_info", "1 for each vdevice: what it is, and of which container"},
       {"sessions", "processes that have the vdevice open"},
       {"sessions_opened", "sessions ever opened"},
       {"sessions_malformed", "sessions ended for a violation of the protocol"},
@@ -179,6 +180,8 @@ std::string metrics_text(const std::vector<CounterRow>& rows) {
       metric.label.push_back({"id", std::to_string(row.vdev_id)});
       metric.label.push_back({"tenant", row.tenant});
     }
+    for (const auto& [key, value] : row.facts)
+      metric.label.push_back({key, base::printable(value)});
     if (!row.label.first.empty()) metric.label.push_back({row.label.first, row.label.second});
     (row.gauge ? metric.gauge.value : metric.counter.value) = static_cast<double>(row.value);
     family.metric.push_back(std::move(metric));

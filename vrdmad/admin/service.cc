@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <future>
 #include <map>
@@ -19,9 +18,9 @@
 #include <system_error>
 #include <tuple>
 
-#include "api/status.h"
 #include "core/base/printable.h"
 #include "vrdmad/admin/translation.h"
+#include "vrdmad/admin/watchers.h"
 
 namespace vrdma::vrdmad {
 
@@ -30,8 +29,6 @@ using base::printable;
 
 namespace {
 
-// Events that may wait for a watcher, besides its initial ones, before the watch is ended.
-constexpr size_t kWatchBacklog = 4096;
 // Concurrent unary calls; each blocks a thread until the control thread has answered. More than a
 // host that starts all its containers at once needs; threads are made on demand.
 constexpr int kMaxThreads = 512;
@@ -64,12 +61,6 @@ std::vector<QuotaSetting> quota_of(const Repeated& rows) {
 }
 
 template <class Context>
-grpc::Status status_of(Context& context, const base::Error& error) {
-  context.AddTrailingMetadata(api::kErrnoKey, std::to_string(error.code()));
-  return {static_cast<grpc::StatusCode>(api::status_code_of(error.code())), error.message()};
-}
-
-template <class Context>
 grpc::Status answer(Context& context, const base::Result<VdevInfo>& result, v1::Vdev& response) {
   if (!result) return status_of(context, result.error());
   fill(response, *result);
@@ -87,79 +78,6 @@ grpc::Status write_all(Context& context, const base::Result<std::vector<Row>>& r
   }
   return grpc::Status::OK;
 }
-
-// --- the watch --------------------------------------------------------------------------------
-
-// One WatchVdevs stream. A reactor of gRPC's callback API instead of a blocked thread, so that a
-// client's hang-up is noticed without polling.
-//
-// Events arrive on the control thread, enter backlog_, and leave one StartWrite() at a time.
-// Finish() is called exactly once: by OnCancel, by a failed write, or by a full backlog. gRPC then
-// calls OnDone() as the last reaction and forgets the object.
-class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
- public:
-  Watcher(AdminBackend& backend, grpc::CallbackServerContext& context) : context_(context) {
-    // The first events arrive before gRPC knows the reactor; it keeps what is started until then.
-    token_ = backend.watch([this](const WatchEvent& event) { push(event); });
-    {
-      const std::lock_guard lock(mutex_);
-      room_ = backlog_.size() + kWatchBacklog;
-    }
-    // Tells the client that from now on it misses no event, even if there are no vdevices.
-    StartSendInitialMetadata();
-  }
-
-  void OnSendInitialMetadataDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
-    writing_ = false;
-    if (!ok) return finish(base::Error(ECANCELED, "the watcher has disconnected"));
-    write_next();
-  }
-  void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
-    writing_ = false;
-    backlog_.pop_front();
-    if (!ok) return finish(base::Error(ECANCELED, "the watcher has disconnected"));
-    write_next();
-  }
-  void OnCancel() override {
-    const std::lock_guard lock(mutex_);
-    finish(base::Error(ESHUTDOWN, "the watch was cancelled"));
-  }
-  void OnDone() override {
-    token_.reset();  // push() does not run after this
-    delete this;
-  }
-
- private:
-  void push(const WatchEvent& event) {
-    const std::lock_guard lock(mutex_);
-    if (finished_) return;
-    if (backlog_.size() >= room_)
-      return finish(base::Error(ENOSPC, "the watcher does not read its events"));
-    fill(backlog_.emplace_back(), event);
-    write_next();
-  }
-  void write_next() {
-    if (finished_ || writing_ || backlog_.empty()) return;
-    writing_ = true;
-    StartWrite(&backlog_.front());
-  }
-  void finish(const base::Error& error) {
-    if (finished_) return;
-    finished_ = true;
-    Finish(status_of(context_, error));
-  }
-
-  grpc::CallbackServerContext& context_;
-  std::shared_ptr<void> token_;
-
-  std::mutex mutex_;                    // guards all members below
-  std::deque<v1::WatchEvent> backlog_;  // writing_: the first one is being written
-  size_t room_ = SIZE_MAX;              // of backlog_; unlimited for the initial events
-  bool writing_ = true;                 // first, the initial metadata
-  bool finished_ = false;
-};
 
 // --- the calls --------------------------------------------------------------------------------
 
@@ -203,7 +121,8 @@ class Words {
   std::string text_;
 };
 
-class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::Service> {
+class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
+                        v1::Admin::WithCallbackMethod_WatchClasses<v1::Admin::Service>> {
  public:
   Calls(AdminBackend& backend, const AdminService::OwnCounters& own_counters,
         const AuditSink& audit, Peers& peers)
@@ -344,13 +263,15 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
 
   grpc::Status ListParents(grpc::ServerContext*, const v1::ListParentsRequest*,
                            v1::ListParentsResponse* response) override {
-    for (const auto& parent : backend_.list_parents()) {
-      auto& row = *response->add_parents();
-      row.set_name(parent.name);
-      row.set_kind(parent.kind);
-      row.set_vdevices(parent.vdevices);
-      row.set_detail(parent.detail);
-    }
+    for (const auto& parent : backend_.list_parents()) fill(*response->add_parents(), parent);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListClasses(grpc::ServerContext* context, const v1::ListClassesRequest*,
+                           v1::ListClassesResponse* response) override {
+    const auto classes = backend_.list_classes();
+    if (!classes) return status_of(*context, classes.error());
+    for (const auto& its : *classes) fill(*response->add_classes(), its);
     return grpc::Status::OK;
   }
 
@@ -397,7 +318,12 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
 
   grpc::ServerWriteReactor<v1::WatchEvent>* WatchVdevs(grpc::CallbackServerContext* context,
                                                        const v1::WatchVdevsRequest*) override {
-    return new Watcher(backend_, *context);  // deletes itself in OnDone()
+    return watch_vdevs(backend_, *context);
+  }
+
+  grpc::ServerWriteReactor<v1::ListClassesResponse>* WatchClasses(
+      grpc::CallbackServerContext* context, const v1::ListClassesRequest*) override {
+    return watch_classes(backend_, *context);
   }
 
  private:

@@ -70,6 +70,31 @@ v1::Scope scope_of(BudgetSpec::Scope scope) {
 
 }  // namespace
 
+void fill(v1::Parent& out, const ParentInfo& parent) {
+  out.set_name(parent.name);
+  out.set_kind(parent.kind);
+  out.set_vdevices(parent.vdevices);
+  out.set_detail(parent.detail);
+  out.set_state(parent.state);
+  if (parent.numa_node) out.set_numa_node(*parent.numa_node);
+}
+
+void fill(v1::Class& out, const ClassInfo& its) {
+  out.set_name(its.name);
+  out.set_error(printable(its.error));
+  out.set_parent(its.parent);
+  out.set_parent_state(its.parent_state);
+  if (its.numa_node) out.set_numa_node(*its.numa_node);
+  out.set_devices(its.devices);
+  out.set_given(its.given);
+  out.set_free(its.free);
+  for (const auto& setting : its.quota) {
+    auto& row = *out.add_quota();
+    row.set_kind(setting.kind);
+    row.set_limit(setting.limit);
+  }
+}
+
 BudgetSpec::Scope scope_of(v1::Scope scope) {
   return scope == v1::TENANT ? BudgetSpec::Scope::kTenant : BudgetSpec::Scope::kParent;
 }

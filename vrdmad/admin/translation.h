@@ -17,6 +17,8 @@ void fill(v1::Fabric& out, const FabricInfo& fabric);
 void fill(v1::WatchEvent& out, const WatchEvent& event);
 void fill(v1::Connection& out, const ConnectionRow& row);
 void fill(v1::QueuePair& out, const QueuePairRow& row);
+void fill(v1::Parent& out, const ParentInfo& parent);
+void fill(v1::Class& out, const ClassInfo& its);
 [[nodiscard]] BudgetSpec::Scope scope_of(v1::Scope scope);
 
 }  // namespace vrdma::vrdmad

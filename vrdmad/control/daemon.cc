@@ -44,8 +44,13 @@ Result<void> check_name(const std::string& what, const std::string& name) {
   return fail(EINVAL, what + " '" + base::printable(name) + "' " + std::string(base::kNameRule));
 }
 
-// check_name() rejects a slash, so no operator can give such a name to another vdevice, and two
-// vdevices without a tenant never share a tenant or fabric.
+Result<void> check_group(const std::string& what, const std::string& name) {
+  if (base::is_group_name(name)) return {};
+  return check_name(what, name);
+}
+
+// check_group() rejects "vdev/" and "tenant/", so no operator can give such a name to another
+// vdevice, and two vdevices without a tenant never share a tenant or fabric.
 std::string tenant_of(const VdevSpec& spec, uint64_t id) {
   return spec.tenant.empty() ? "vdev/" + std::to_string(id) : spec.tenant;
 }
@@ -74,6 +79,7 @@ std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& 
 
 Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
                const SessionSettings& settings, const WorkerOptions& options,
+               std::shared_ptr<api::ClassFile> classes,
                std::vector<std::unique_ptr<Parent>> parents)
     : loop_(loop),
       run_dir_(run_dir),
@@ -81,6 +87,7 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
       settings_(settings),
       options_(options),
       parents_(std::move(parents)),
+      classes_(std::move(classes)),
       directory_([this](const std::string& text) -> std::optional<uint64_t> {
         const auto netns = settings_.broker->netns(text);
         if (!netns) return {};
@@ -93,9 +100,10 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
                                               Store& store, const SessionSettings& settings,
                                               const WorkerOptions& options,
                                               std::unique_ptr<netns::Monitor> monitor,
+                                              std::shared_ptr<api::ClassFile> classes,
                                               std::vector<std::unique_ptr<Parent>> parents) {
   std::unique_ptr<Daemon> daemon(
-      new Daemon(loop, run_dir, store, settings, options, std::move(parents)));
+      new Daemon(loop, run_dir, store, settings, options, std::move(classes), std::move(parents)));
   auto sessions = daemon->find_sessions();
   daemon->monitor_ = std::move(monitor);
   auto leases = ReadLeases::start(loop);
@@ -185,11 +193,11 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->spec = spec;
   record->asked = stored != nullptr ? stored->asked : spec.quota;
   if (!spec.tenant.empty())
-    if (auto ok = check_name("the tenant", spec.tenant); !ok) return pass(std::move(ok.error()));
+    if (auto ok = check_group("the tenant", spec.tenant); !ok) return pass(std::move(ok.error()));
   const std::string tenant = record->tenant = tenant_of(spec, id);
   record->fabric = fabric_of(spec, id);
   if (!spec.fabric.empty())
-    if (auto ok = check_name("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
+    if (auto ok = check_group("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
   record->reaches_network = reach_of(record->fabric) == Reach::kNetwork;
   Parent* const parent = find_parent(spec.parent);
   if (parent == nullptr)

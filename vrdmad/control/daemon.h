@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "api/classes.h"
 #include "core/base/event_loop.h"
 #include "gid/node_guid.h"
 #include "gid/prefix.h"
@@ -62,6 +63,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(
       base::EventLoop& loop, const RunDir& run_dir, Store& store, const SessionSettings& settings,
       const WorkerOptions& options, std::unique_ptr<netns::Monitor> monitor,
+      std::shared_ptr<api::ClassFile> classes,
       std::vector<std::unique_ptr<Parent>> parents = find_parents());
   ~Daemon() override;
 
@@ -79,6 +81,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
+  base::Result<std::vector<ClassInfo>> list_classes() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
@@ -98,7 +101,7 @@ class Daemon final : public AdminBackend, public HookBackend {
 
   Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
          const SessionSettings& settings, const WorkerOptions& options,
-         std::vector<std::unique_ptr<Parent>> parents);
+         std::shared_ptr<api::ClassFile> classes, std::vector<std::unique_ptr<Parent>> parents);
 
   template <class F>
   auto call(F f) -> decltype(f()) {
@@ -204,6 +207,10 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<Begun> join(uint64_t id, const Container& container);
   // EDQUOT: the user's containers have as many vdevices of the class as `terms` allow.
   [[nodiscard]] base::Result<void> check_most(const VdevSpec& spec, const Terms& terms) const;
+  // Adds what the daemon knows of a class.
+  void describe(const api::Class& its, ClassInfo* info);
+  // Any thread but the control thread. EPERM: HookBackend::Terms::reach.
+  [[nodiscard]] base::Result<void> ensure_reach(const VdevSpec& spec, const Terms& terms);
   // EPERM: of the kinds in `terms.lowered`, the vdevice would get more than its budgets give.
   [[nodiscard]] base::Result<void> check_lowered(const VdevSpec& spec, const Terms& terms);
   void leave(uint64_t id, const Container& container, const std::string& reason);
@@ -283,6 +290,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   using FabricPage = base::SharedPage<rdma::FabricCounters>;
   [[nodiscard]] base::Result<std::shared_ptr<FabricPage>> counters_of(const std::string& fabric);
   std::vector<CounterRow> daemon_rows();
+  [[nodiscard]] static CounterRow info_row(const Record& record);
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void forget_tenants();  // forgets the totals of tenants without vdevices and settings
   // What fabrics reach, and whose addresses conflict on the network: daemon_fabrics.cc.
@@ -356,6 +364,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   uint64_t conflicts_on_network_ = 0;  // GIDs that without_conflicts() left out so far
   Budgets budgets_;
   Dealing dealing_{loop_, budgets_};
+  const std::shared_ptr<api::ClassFile> classes_;
   GsiNetwork gsi_network_{
       loop_,
       {[this](const std::string& fabric) { return reach_of(fabric) == Reach::kNetwork; },

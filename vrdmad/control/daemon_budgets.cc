@@ -73,7 +73,7 @@ Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
   provisioning::BudgetSpec before;
   auto begun = call([&]() -> Result<std::future<Result<void>>> {
     if (spec.scope == BudgetSpec::Scope::kTenant) {
-      if (auto ok = check_name("the tenant", spec.name); !ok) return pass(std::move(ok.error()));
+      if (auto ok = check_group("the tenant", spec.name); !ok) return pass(std::move(ok.error()));
     } else if (std::none_of(parents_.begin(), parents_.end(),
                             [&](const auto& parent) { return parent->name() == spec.name; })) {
       return fail(ENODEV, "there is no parent '" + spec.name + "': see `vrdmactl parent list`");

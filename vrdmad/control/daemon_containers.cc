@@ -135,12 +135,72 @@ Result<void> Daemon::check_lowered(const VdevSpec& spec, const Terms& terms) {
   return {};
 }
 
+// The file is read on the caller's thread, because the users in it may come from another host.
+Result<std::vector<ClassInfo>> Daemon::list_classes() {
+  const auto classes = classes_->read();
+  if (!classes) return pass(classes.error());
+  std::map<std::string, ClassInfo> all;
+  for (const auto& [name, error] : classes->wrong()) {
+    all[name].name = name;
+    all[name].error = error.message();
+  }
+  call([&] {
+    for (const auto& [name, its] : classes->all()) {
+      all[name].name = name;
+      describe(its, &all[name]);
+    }
+    return true;
+  });
+  std::vector<ClassInfo> list;
+  for (auto& [name, its] : all) list.push_back(std::move(its));
+  return list;
+}
+
+void Daemon::describe(const api::Class& its, ClassInfo* info) {
+  info->parent = its.parent;
+  info->devices = its.devices;
+  for (const auto& setting : its.quota) info->quota.push_back({setting.kind, setting.limit});
+  const auto count = [&](const VdevSpec& spec) {
+    const auto label = spec.labels.find(kClassLabel);
+    if (!spec.containers.empty() && label != spec.labels.end() && label->second == its.name)
+      ++info->given;
+  };
+  for (const auto& [id, record] : records_) count(record->spec);
+  for (const auto& [id, lost] : lost_) count(lost.vdev.spec);
+  const Parent* const parent = find_parent(its.parent);
+  if (parent == nullptr) {
+    info->error =
+        classes_->path() + ": class '" + its.name + "': there is no parent '" + its.parent + "'";
+    return;
+  }
+  info->parent_state = parent->state();
+  info->numa_node = parent->numa_node();
+  // Of a tenant that depends on the container, only the parent's ceilings are known.
+  const bool named = its.tenant_rule == api::Class::Rule::kNamed;
+  if (const auto room = budgets_.room(named ? its.tenant : "", its.parent, its.quota))
+    info->free = static_cast<uint32_t>(std::min<uint64_t>(*room, UINT32_MAX));
+}
+
+Result<void> Daemon::ensure_reach(const VdevSpec& spec, const Terms& terms) {
+  const std::string fabric = fabric_of(spec, 0);
+  if (!terms.reach || call([&] { return reach_of(fabric); }) == *terms.reach) return {};
+  if (*terms.reach == Reach::kNetwork) {
+    auto set = set_fabric({fabric, Reach::kNetwork});
+    return set ? Result<void>() : pass(std::move(set.error()));
+  }
+  return fail(EPERM, "fabric " + fabric + " reaches the network, and class '" +
+                         spec.labels.at(kClassLabel) +
+                         "' is for this host: set the fabric's reach with `vrdmactl fabric set`, "
+                         "or the class's in classes.conf");
+}
+
 Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Netns& netns,
                                         const Terms& terms) {
   auto spec = canonical(wanted);
   if (!spec) return pass(std::move(spec.error()));
   Container& container = spec->containers.front();
   container.init.boot_id = boot_id_;
+  if (auto done = ensure_reach(*spec, terms); !done) return pass(std::move(done.error()));
   // Before the control thread is called: the kernel may need long for it.
   auto netdev = netdev_for(static_cast<pid_t>(container.init.pid), spec->netdev);
   if (!netdev && base::out_of_files(netdev.error().code())) return pass(std::move(netdev.error()));

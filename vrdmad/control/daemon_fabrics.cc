@@ -28,8 +28,8 @@ Result<void> check_fabric(const std::string& name) {
     return fail(EINVAL, "fabric '" + base::printable(name) +
                             "' is that of one vdevice: create the vdevice with --fabric or "
                             "--tenant");
-  if (name.starts_with(kTenant) && base::is_name(name.substr(kTenant.size()))) return {};
-  return check_name("the fabric", name);
+  if (name.starts_with(kTenant) && base::is_group_name(name.substr(kTenant.size()))) return {};
+  return check_group("the fabric", name);
 }
 
 }  // namespace

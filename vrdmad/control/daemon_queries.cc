@@ -228,7 +228,8 @@ std::vector<ParentInfo> Daemon::list_parents() {
   return call([&] {
     std::vector<ParentInfo> all;
     for (const auto& parent : parents_) {
-      ParentInfo one{parent->name(), parent->kind(), 0, parent->detail()};
+      ParentInfo one{parent->name(),   parent->kind(),  0,
+                     parent->detail(), parent->state(), parent->numa_node()};
       for (const auto& [id, record] : records_)
         if (record->spec.parent == one.name) ++one.vdevices;
       all.push_back(std::move(one));
@@ -252,7 +253,26 @@ Result<std::vector<CounterRow>> Daemon::counters(const std::string& scope) {
 }
 
 void Daemon::all_counters(std::function<void(std::vector<CounterRow>)> then) {
-  after_collecting(all_ids(), [this, then = std::move(then)] { then(counter_rows()); });
+  after_collecting(all_ids(), [this, then = std::move(then)] {
+    auto rows = counter_rows();
+    for (const auto& [id, record] : records_) rows.push_back(info_row(*record));
+    then(std::move(rows));
+  });
+}
+
+// With the names that Kubernetes' own metrics have, to be joined with them.
+CounterRow Daemon::info_row(const Record& record) {
+  const auto& labels = record.spec.labels;
+  const auto label = [&labels](const char* key) {
+    const auto found = labels.find(key);
+    return found != labels.end() ? found->second : std::string();
+  };
+  CounterRow row{record.spec.name, "vdevice_info",   1, {}, true, record.tenant,
+                 record.id,        record.spec.netns};
+  row.facts = {{"parent", record.spec.parent}, {"fabric", record.fabric},
+               {"class", label(kClassLabel)},  {"namespace", label(kNamespaceLabel)},
+               {"pod", label(kPodNameLabel)},  {"container", label("container_name")}};
+  return row;
 }
 
 Result<std::vector<CounterRow>> Daemon::counter_rows(const std::string& scope) {

@@ -95,6 +95,8 @@ struct Daemon::Begun {
 
 // Names become file names and words of a command line. `what` begins the error: "the vdevice".
 [[nodiscard]] base::Result<void> check_name(const std::string& what, const std::string& name);
+// The same of a tenant or a fabric (base::is_group_name()).
+[[nodiscard]] base::Result<void> check_group(const std::string& what, const std::string& name);
 // The tenant and the fabric: given by the operator, or private to the vdevice.
 [[nodiscard]] std::string tenant_of(const VdevSpec& spec, uint64_t id);
 [[nodiscard]] std::string fabric_of(const VdevSpec& spec, uint64_t id);

@@ -9,6 +9,7 @@ class SoftParent final : public Parent {
   [[nodiscard]] std::string name() const override { return "soft"; }
   [[nodiscard]] std::string kind() const override { return "built in"; }
   [[nodiscard]] std::string detail() const override { return "shared memory of this host"; }
+  [[nodiscard]] std::string state() const override { return "ACTIVE"; }
   [[nodiscard]] base::Result<ParentShare> open(const netns::Link&,
                                                const provisioning::Limits&) override {
     return ParentShare();

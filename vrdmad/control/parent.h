@@ -5,7 +5,9 @@
 // way to other hosts.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,9 @@ class Parent {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::string kind() const = 0;    // "built in", "ibdev"
   [[nodiscard]] virtual std::string detail() const = 0;  // for people
+  [[nodiscard]] virtual std::string state() const = 0;   // "ACTIVE", "DOWN"
+  // None: it belongs to none, or to all.
+  [[nodiscard]] virtual std::optional<uint32_t> numa_node() const { return {}; }
   // The kernel's device, or empty.
   [[nodiscard]] virtual std::string ibdev() const { return {}; }
   // A share for a vdevice on `link` that wants `limits`, unless the share's are lower. The

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -34,6 +35,8 @@ class HookBackend {
     bool shared = false;
     uid_t owner = 0;    // of the namespace; may read the tree, as root may
     uint64_t most = 0;  // containers of one owner with vdevices of the class; not of root
+    // The fabric is set to reach the network; kHost: EPERM while it does. Absent: as it is.
+    std::optional<Reach> reach;
     // Kinds that the container chose and the class does not limit: not above what the budgets give
     // to a new vdevice. EPERM otherwise.
     std::set<std::string> lowered;
@@ -45,6 +48,9 @@ class HookBackend {
 
   static constexpr const char* kClassLabel = "class";
   static constexpr const char* kUserLabel = "user";  // the owner, if it is not root
+  // Of a pod of Kubernetes, if a hook of root said so.
+  static constexpr const char* kNamespaceLabel = "pod_namespace";
+  static constexpr const char* kPodNameLabel = "pod_name";
 };
 
 }  // namespace vrdma::vrdmad

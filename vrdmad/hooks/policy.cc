@@ -31,7 +31,31 @@ Result<void> may_use(const api::Class& its, const HookCaller& caller) {
     return fail(EPERM, "the container uses the host's network, which " + name +
                            " does not allow: give it a network of its own, or set host_network in "
                            "classes.conf");
+  if (its.is_for_pods() && !caller.is_trusted())
+    return fail(EPERM, name +
+                           " goes by the namespaces of Kubernetes, which only root's runtimes "
+                           "may tell: user " +
+                           std::to_string(caller.uid) + " must use another class");
   return {};
+}
+
+// The namespace becomes part of a name.
+Result<void> check_pod(const api::Class& its, const std::string& pod_namespace) {
+  if (!its.is_for_pods() || base::is_name(pod_namespace)) return {};
+  const std::string name = "class '" + its.name + "'";
+  if (pod_namespace.empty())
+    return fail(EPERM, "the container is in no pod of Kubernetes, by whose namespace " + name +
+                           " goes: use another class");
+  return fail(EINVAL,
+              "the namespace of the pod, '" + pod_namespace + "', " + std::string(base::kNameRule));
+}
+
+void add_labels(const HookRequest& asked, VdevSpec* spec) {
+  for (const auto& [key, value] : {std::pair{HookBackend::kNamespaceLabel, &asked.pod_namespace},
+                                   {HookBackend::kPodNameLabel, &asked.pod_name},
+                                   {"pod_uid", &asked.pod_uid},
+                                   {"container_name", &asked.container_name}})
+    if (!value->empty()) spec->labels[key] = *value;
 }
 
 Result<void> may_choose(const api::Class& its, const std::string& annotation,
@@ -85,19 +109,22 @@ Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked, const Ho
   if (!asked.name.empty() && !base::is_name(asked.name))
     return fail(EINVAL,
                 "annotation vrdma.io/name: '" + asked.name + "' " + std::string(base::kNameRule));
+  if (auto pod = check_pod(its, asked.pod_namespace); !pod) return pass(std::move(pod.error()));
   auto quota = quota_of(its, asked.quota);
   if (!quota) return pass(std::move(quota.error()));
   VdevSpec spec;
   spec.name = asked.name.empty() ? its.device : asked.name;
   spec.netdev = asked.netdev.empty() ? its.netdev : asked.netdev;
   spec.parent = its.parent;
-  spec.tenant = its.tenant_of(caller.owner);
-  spec.fabric = its.fabric_of(caller.owner);
+  const api::ClassUser user{caller.owner, caller.is_trusted() ? asked.pod_namespace : ""};
+  spec.tenant = its.tenant_of(user);
+  spec.fabric = its.fabric_of(user);
   for (const auto& setting : *quota) spec.quota.push_back({setting.kind, setting.limit});
   spec.allow = its.allow;
   spec.labels = {{"container", asked.container}, {HookBackend::kClassLabel, its.name}};
   if (caller.owner != 0) spec.labels[HookBackend::kUserLabel] = std::to_string(caller.owner);
   if (!asked.pod.empty()) spec.labels["pod"] = asked.pod;
+  if (caller.is_trusted()) add_labels(asked, &spec);
   return spec;
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/base/printable.h"
 #include "vrdmad/broker/broker_wire.h"
+#include "vrdmad/broker/intake_wire.h"
 
 namespace vrdma::vrdmad {
 
@@ -32,6 +33,8 @@ Result<std::string> text_of(const char (&from)[kSize], const char* what) {
 
 }  // namespace
 
+static_assert(sizeof(hook::Request) <= intake::kMostBytes, "the intake passes all of it on");
+
 Result<HookRequest> read_request(const void* bytes, size_t size, size_t length) {
   hook::Request wire;
   if (length != sizeof wire || size < sizeof wire)
@@ -49,12 +52,17 @@ Result<HookRequest> read_request(const void* bytes, size_t size, size_t length) 
     return fail(EPROTO,
                 "the hook asks for what vrdmad does not know: install hook and vrdmad of "
                 "one version");
-  for (auto& [text, into] : {std::pair{text_of(wire.container, "container id"), &request.container},
-                             {text_of(wire.pod, "pod id"), &request.pod},
-                             {text_of(wire.device_class, "class"), &request.device_class},
-                             {text_of(wire.netdev, "annotation netdev"), &request.netdev},
-                             {text_of(wire.name, "annotation name"), &request.name},
-                             {text_of(wire.quota, "annotation quota"), &request.quota}}) {
+  for (auto& [text, into] :
+       {std::pair{text_of(wire.container, "container id"), &request.container},
+        {text_of(wire.pod, "pod id"), &request.pod},
+        {text_of(wire.pod_namespace, "pod namespace"), &request.pod_namespace},
+        {text_of(wire.pod_name, "pod name"), &request.pod_name},
+        {text_of(wire.pod_uid, "pod uid"), &request.pod_uid},
+        {text_of(wire.container_name, "container name"), &request.container_name},
+        {text_of(wire.device_class, "class"), &request.device_class},
+        {text_of(wire.netdev, "annotation netdev"), &request.netdev},
+        {text_of(wire.name, "annotation name"), &request.name},
+        {text_of(wire.quota, "annotation quota"), &request.quota}}) {
     if (!text) return base::pass(text.error());
     *into = *text;
   }

@@ -85,8 +85,11 @@ Result<std::unique_ptr<HookServer>> HookServer::start(HookBackend& backend, Sett
   if (!loop) return pass(std::move(loop.error()));
   auto listener = bind_socket(settings.path);
   if (!listener) return pass(std::move(listener.error()));
-  if (auto classes = api::Classes::read(settings.classes); !classes)
-    spdlog::warn("no container gets a vdevice: {}", classes.error().message());
+  const auto classes = settings.classes->read();
+  if (!classes) spdlog::warn("no container gets a vdevice: {}", classes.error().message());
+  if (classes)
+    for (const auto& [name, error] : classes->wrong())
+      spdlog::warn("no container gets a vdevice of this class: {}", error.message());
   std::unique_ptr<HookServer> server(
       new HookServer(backend, std::move(settings), std::move(*loop)));
   auto acceptor = Acceptor::start(
@@ -259,8 +262,9 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   const Container container{request.container, seen->init};
   spec->containers = {container};
   spec->netns = "pid:" + std::to_string(seen->init.pid);
-  auto given = backend_.give(
-      *spec, seen->netns, {!its->per_container, seen->owner, its->most, only_lowered(*its, *spec)});
+  auto given = backend_.give(*spec, seen->netns,
+                             {!its->per_container, seen->owner, its->most, reach_of(its->reach),
+                              only_lowered(*its, *spec)});
   if (!given) return pass(std::move(given.error()));
   connection.set_up = true;
   if (given->added) connection.given.emplace(given->vdevice, container);
@@ -275,7 +279,7 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
 }
 
 Result<api::Class> HookServer::find_class(const std::string& name) {
-  auto classes = api::Classes::read(settings_.classes);
+  auto classes = settings_.classes->read();
   if (!classes) return pass(std::move(classes.error()));
   return classes->find(name);
 }

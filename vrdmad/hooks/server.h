@@ -44,8 +44,8 @@ class HookServer {
 
   struct Settings {
     std::string run_dir;
-    std::string path;     // of the socket, which must not exist
-    std::string classes;  // the file
+    std::string path;  // of the socket, which must not exist
+    std::shared_ptr<api::ClassFile> classes;
     Intake* intake = nullptr;
     std::shared_ptr<Broker> broker;
   };
@@ -81,7 +81,6 @@ class HookServer {
   void end(uint64_t id);
   void end_all();
   [[nodiscard]] Intake::AccountRef account_of(uid_t uid);
-  // The file is small, and read for each request.
   [[nodiscard]] base::Result<api::Class> find_class(const std::string& name);
 
   HookBackend& backend_;

@@ -13,9 +13,11 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
+// Of the file, or else of its first wrong class.
 std::string error_of(const std::string& text) {
   const auto classes = Classes::parse(text, "c.conf");
-  return classes ? "" : classes.error().message();
+  if (!classes) return classes.error().message();
+  return classes->wrong().empty() ? "" : classes->wrong().begin()->second.message();
 }
 
 TEST(Classes, the_default_class_exists_without_a_file) {
@@ -24,9 +26,9 @@ TEST(Classes, the_default_class_exists_without_a_file) {
   ASSERT_EQ(classes->all().size(), 1U);
   const auto found = classes->find("default");
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->tenant_of(7), "") << "each vdevice is a tenant of its own";
-  EXPECT_EQ(found->fabric_of(0), "containers");
-  EXPECT_EQ(found->fabric_of(7), "uid7") << "users do not share an address domain by default";
+  EXPECT_EQ(found->tenant_of({7, ""}), "") << "each vdevice is a tenant of its own";
+  EXPECT_EQ(found->fabric_of({0, ""}), "containers");
+  EXPECT_EQ(found->fabric_of({7, ""}), "uid7") << "users do not share an address domain by default";
   EXPECT_EQ(found->most, 64U);
   EXPECT_EQ(found->parent, "soft");
   EXPECT_EQ(found->device, "vrdma0");
@@ -70,8 +72,8 @@ TEST(Classes, sections_are_classes) {
   EXPECT_EQ(classes->all().size(), 4U);
   EXPECT_EQ(classes->find("default")->device, "mlx5_0");
   const Class small = *classes->find("small");
-  EXPECT_EQ(small.tenant_of(1), "red");
-  EXPECT_EQ(small.fabric_of(1), "blue");
+  EXPECT_EQ(small.tenant_of({1, "shop"}), "red");
+  EXPECT_EQ(small.fabric_of({1, "shop"}), "blue");
   ASSERT_EQ(small.quota.size(), 2U);
   EXPECT_EQ(small.quota[1].kind, "mr_bytes");
   EXPECT_EQ(small.quota[1].limit, uint64_t{1} << 30);
@@ -87,19 +89,27 @@ TEST(Classes, sections_are_classes) {
   ASSERT_EQ(small.max_quota.size(), 1U);
   EXPECT_EQ(small.max_quota[0].limit, 256U);
   EXPECT_EQ(classes->find("empty.1")->device, "vrdma0");
-  EXPECT_EQ(classes->find("empty.1")->fabric_of(7), "") << "the tenant's own";
+  EXPECT_EQ(classes->find("empty.1")->fabric_of({7, ""}), "") << "the tenant's own";
   const Class by_user = *classes->find("by-user");
-  EXPECT_EQ(by_user.tenant_of(1001), "uid1001");
-  EXPECT_EQ(by_user.fabric_of(0), "uid0");
+  EXPECT_EQ(by_user.tenant_of({1001, ""}), "uid1001");
+  EXPECT_EQ(by_user.fabric_of({0, ""}), "uid0");
   EXPECT_TRUE(by_user.is_for(65534));
 }
 
 TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
   EXPECT_EQ(error_of("[a]\nqouta = qp=1\n"),
-            "c.conf: class 'a': there is no key 'qouta'; there are allow,annotations,fabric,"
-            "host_network,max_quota,most,name,netdev,parent,per_container,quota,tenant,users");
-  EXPECT_THAT(error_of("[a]\nreach = network\n"), testing::HasSubstr("there is no key 'reach'"))
-      << "an operator alone sets what a fabric reaches";
+            "c.conf: class 'a': there is no key 'qouta'; there are allow,annotations,devices,"
+            "fabric,host_network,max_quota,most,name,netdev,parent,per_container,quota,reach,"
+            "tenant,users");
+  EXPECT_EQ(error_of("[a]\nreach = moon\n"),
+            "c.conf: class 'a': reach: 'moon' is neither host nor network");
+  EXPECT_EQ(
+      error_of("[a]\nfabric = tenant\nreach = network\n"),
+      "c.conf: class 'a': reach: each vdevice has a fabric of its own, which cannot reach the "
+      "network: set fabric or tenant");
+  for (const std::string devices : {"0", "10001"})
+    EXPECT_EQ(error_of("[a]\ndevices = " + devices + "\n"),
+              "c.conf: class 'a': devices: " + devices + " is not a number from 1 to 10000");
   EXPECT_EQ(error_of("[a]\nquota = qp=-1\n"),
             "c.conf: class 'a': quota: quota qp: '-1' is not a number such as 64, 16k or max");
   EXPECT_EQ(error_of("name = a/b\n"),
@@ -130,9 +140,60 @@ TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
             "c.conf: line 1: '[]' does not begin a class: write [NAME]");
   EXPECT_EQ(error_of("\n# one\nname\n"), "c.conf: line 3: 'name' is no key: write KEY = VALUE");
   EXPECT_EQ(error_of("name = \xff\n"), "c.conf: line 1 is not UTF-8: 'name = \\xff'");
-  EXPECT_EQ(error_of("[a]\nname = x\n[b]\n[a]\nname = z\n"), "c.conf: class 'a' appears twice");
+  EXPECT_EQ(error_of("[a]\nname = x\n[b]\n[a]\nname = z\n"), "c.conf: class 'a': it appears twice");
+  EXPECT_EQ(error_of("most = 1\n[default]\nmost = 2\n"),
+            "c.conf: class 'default': most: it has one value, not '1,2'");
+  EXPECT_EQ(error_of("[default]\nmost = 2\n"), "");
   EXPECT_THAT(error_of("[a/b]\n"), testing::HasSubstr("c.conf: class 'a/b' is not a valid name"));
   EXPECT_NE(error_of("[_a]\n"), "") << "CDI has no such name";
+}
+
+TEST(Classes, a_mistake_of_one_class_leaves_the_others) {
+  const auto classes = Classes::parse("[a]\nname = x0\n[b]\nname = /\n[c]\nmost = 2\n", "c.conf");
+  ASSERT_TRUE(classes) << classes.error().message();
+  EXPECT_EQ(classes->find("a")->device, "x0");
+  EXPECT_EQ(classes->find("c")->most, 2U);
+  EXPECT_FALSE(classes->all().contains("b"));
+  EXPECT_EQ(classes->find("b").error().message(), classes->wrong().at("b").message());
+}
+
+TEST(Classes, of_pods_go_by_their_namespace) {
+  const auto classes = Classes::parse(
+      "[a]\ntenant = namespace\nfabric = namespace\nreach = network\ndevices = 7\n"
+      "[b]\ntenant = namespace\nfabric = tenant\n[c]\ntenant = x\n",
+      "c.conf");
+  ASSERT_TRUE(classes) << classes.error().message();
+  const Class a = *classes->find("a");
+  EXPECT_EQ(a.tenant_of({0, "shop"}), "k8s/shop");
+  EXPECT_EQ(a.fabric_of({0, "shop"}), "k8s/shop");
+  EXPECT_EQ(a.reach, "network");
+  EXPECT_EQ(a.devices, 7U);
+  EXPECT_TRUE(a.is_for_pods());
+  EXPECT_EQ(classes->find("b")->fabric_of({0, "shop"}), "") << "that of its tenant alone";
+  EXPECT_EQ(classes->find("c")->devices, 64U);
+  EXPECT_FALSE(classes->find("c")->is_for_pods());
+}
+
+TEST(Classes, a_file_is_read_again_when_it_has_changed) {
+  const std::string path = testing::TempDir() + "class_file_test.conf";
+  const auto write = [&path](const std::string& text) {
+    std::ofstream(path + ".new") << text;
+    std::filesystem::rename(path + ".new", path);
+  };
+  std::filesystem::remove(path);
+  ClassFile file(path);
+  EXPECT_EQ(file.read()->all().size(), 1U) << "there is none";
+  write("[a]\n");
+  EXPECT_TRUE(file.read()->all().contains("a"));
+  EXPECT_TRUE(file.read()->all().contains("a"));
+  write("[b]\n");
+  EXPECT_FALSE(file.read()->all().contains("a"));
+  write("[b\n");
+  EXPECT_FALSE(file.read());
+  write("[b]\nusers = nobody-at-all\n");
+  EXPECT_TRUE(file.read()->wrong().contains("b"));
+  std::filesystem::remove(path);
+  EXPECT_EQ(file.read()->all().size(), 1U);
 }
 
 TEST(Classes, reads_only_regular_files) {

@@ -66,7 +66,42 @@ TEST(Output, list) {
   EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.list({red0()}); }),
             "NAME  STATE  NETNS  NETDEV  PARENT  TENANT  FABRIC   MTU  GIDS  SESSIONS\n"
             "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3\n");
+  v1::Vdev of_pod = red0();
+  (*of_pod.mutable_labels())["pod_namespace"] = "shop";
+  (*of_pod.mutable_labels())["pod_name"] = "web-0";
+  EXPECT_EQ(
+      printed(Format::kTable,
+              [&](Output& o) {
+                o.list({red0(), of_pod});
+              }),
+      "NAME  STATE  NETNS  NETDEV  PARENT  TENANT  FABRIC   MTU  GIDS  SESSIONS  WHO\n"
+      "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3  -\n"
+      "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3  shop/web-0\n");
   EXPECT_EQ(printed(Format::kJson, [](Output& o) { o.list({}); }), "[]\n");
+}
+
+TEST(Output, classes) {
+  v1::Class small, wrong;
+  small.set_name("small");
+  small.set_parent("soft");
+  small.set_parent_state("ACTIVE");
+  small.set_devices(8);
+  small.set_given(2);
+  small.set_free(UINT32_MAX);
+  small.add_quota()->set_kind("qp");
+  small.mutable_quota(0)->set_limit(64);
+  wrong.set_name("wrong");
+  wrong.set_error("c.conf: class 'wrong': most: 'x' is not a number");
+  EXPECT_EQ(printed(Format::kTable,
+                    [&](Output& o) {
+                      o.classes({small, wrong});
+                    }),
+            "NAME   PARENT  DEVICES  GIVEN  FREE  QUOTA\n"
+            "small  soft          8      2   any  qp=64\n"
+            "wrong: c.conf: class 'wrong': most: 'x' is not a number\n");
+  EXPECT_THAT(printed(Format::kJson, [&](Output& o) { o.classes({small}); }),
+              AllOf(HasSubstr("\"free\": null"), HasSubstr("\"numa_node\": null"),
+                    HasSubstr("\"devices\": 8"), HasSubstr("\"qp\": 64")));
 }
 
 TEST(Output, json_has_every_field) {

@@ -55,6 +55,28 @@ TEST(State, pods_of_podman_and_of_containerd) {
   }
 }
 
+TEST(State, the_identity_of_a_pod_is_what_containerd_or_crio_say) {
+  Json state = kState;
+  state["annotations"] = {{"io.kubernetes.cri.sandbox-namespace", "shop"},
+                          {"io.kubernetes.cri.sandbox-name", "web-0"},
+                          {"io.kubernetes.cri.sandbox-uid", "1-2"},
+                          {"io.kubernetes.cri.container-name", "app"}};
+  for (int i = 0; i < 2; ++i) {
+    const auto container = parse_state(state.dump());
+    ASSERT_TRUE(container);
+    EXPECT_EQ(container->pod_namespace, "shop");
+    EXPECT_EQ(container->pod_name, "web-0");
+    EXPECT_EQ(container->pod_uid, "1-2");
+    EXPECT_EQ(container->container_name, "app");
+    state["annotations"] = {{"io.kubernetes.pod.namespace", "shop"},
+                            {"io.kubernetes.pod.name", "web-0"},
+                            {"io.kubernetes.pod.uid", "1-2"},
+                            {"io.kubernetes.container.name", "app"}};
+  }
+  state["annotations"]["io.container.manager"] = "libpod";
+  EXPECT_EQ(parse_state(state.dump())->pod_namespace, "") << "an image may have written them";
+}
+
 TEST(State, wishes_are_three_annotations) {
   Json state = kState;
   state["annotations"] = {{"vrdma.io/quota", "qp=8"},

@@ -205,8 +205,19 @@ base::Result<std::vector<CgroupRow>> FakeBackend::list_cgroups(const std::string
 
 std::vector<ParentInfo> FakeBackend::list_parents() {
   return on_loop([&] {
-    return std::vector<ParentInfo>{
-        {"soft", "built in", static_cast<uint32_t>(vdevs_.size()), "shared memory and sockets"}};
+    return std::vector<ParentInfo>{{"soft", "built in", static_cast<uint32_t>(vdevs_.size()),
+                                    "shared memory and sockets", "ACTIVE", 1}};
+  });
+}
+
+base::Result<std::vector<ClassInfo>> FakeBackend::list_classes() {
+  return on_loop([&] { return classes_; });
+}
+
+void FakeBackend::set_classes(base::Result<std::vector<ClassInfo>> classes) {
+  on_loop([&] {
+    classes_ = std::move(classes);
+    return true;
   });
 }
 

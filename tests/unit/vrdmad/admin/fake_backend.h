@@ -36,6 +36,8 @@ class FakeBackend final : public AdminBackend {
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
+  // What set_classes() was given.
+  base::Result<std::vector<ClassInfo>> list_classes() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   // A listener and a connection for each vdevice.
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
@@ -45,6 +47,8 @@ class FakeBackend final : public AdminBackend {
   size_t watchers();
   // Any thread: sends the event to all watchers, `times` times.
   void announce(const WatchEvent& event, int times = 1);
+  // Any thread.
+  void set_classes(base::Result<std::vector<ClassInfo>> classes);
   // Any thread: adds this many counters to each vdevice.
   void add_counters(int rows);
   // Any thread: the error of the following calls (code 0: none).
@@ -73,6 +77,7 @@ class FakeBackend final : public AdminBackend {
   std::map<uint64_t, WatchCallback> watches_;
   uint64_t next_watch_ = 1;
   int more_counters_ = 0;
+  base::Result<std::vector<ClassInfo>> classes_;
   base::Error failure_{0, ""};
 };
 

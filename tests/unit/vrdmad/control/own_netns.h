@@ -31,8 +31,9 @@ class OwnNetns : public testing::Test {
     settings.broker = std::make_shared<LocalBroker>();
     auto monitor = netns::Monitor::create(loop_.get());
     ASSERT_TRUE(monitor) << monitor.error().message();
-    auto started = Daemon::start(*loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1, true},
-                                 std::move(*monitor), parents());
+    auto started =
+        Daemon::start(*loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1, true},
+                      std::move(*monitor), std::make_shared<api::ClassFile>(classes_), parents());
     ASSERT_TRUE(started) << started.error().message();
     daemon_ = std::move(*started);
     thread_ = std::thread([this] { loop_->run(); });
@@ -67,6 +68,7 @@ class OwnNetns : public testing::Test {
     return Program(std::move(socket));
   }
   TempDir temp_;
+  const std::string classes_ = temp_.path() + "/classes.conf";
   RunDir run_dir_ = RunDir::open(temp_.path() + "/run").value();
   std::unique_ptr<Store> store_ = Store::open(temp_.path() + "/store").value();
   std::unique_ptr<base::EventLoop> loop_ = base::EventLoop::create().value();

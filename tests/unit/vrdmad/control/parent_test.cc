@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 
 #include "tests/unit/vrdmad/control/own_netns.h"
 
@@ -37,6 +38,8 @@ class FakeParent final : public Parent {
   [[nodiscard]] std::string name() const override { return "fake0"; }
   [[nodiscard]] std::string kind() const override { return "ibdev"; }
   [[nodiscard]] std::string detail() const override { return "of a test"; }
+  [[nodiscard]] std::string state() const override { return "DOWN"; }
+  [[nodiscard]] std::optional<uint32_t> numa_node() const override { return 1; }
   [[nodiscard]] base::Result<ParentShare> open(const netns::Link& link,
                                                const provisioning::Limits& limits) override {
     if (of(limits, provisioning::Kind::kSrq) == 13) return base::fail(ENOSPC, "no 13 SRQs");
@@ -107,6 +110,16 @@ TEST_F(ParentTest, SharesWhatItIs) {
   EXPECT_EQ(one.hello.device().max_inline, 100u);
   EXPECT_EQ(one.hello.device().speed, static_cast<uint32_t>(verbs::LinkSpeed::kEdr));
   EXPECT_EQ(one.call(ipc::Call::kQueryDevice).device.max_qp, 8u);
+}
+
+TEST_F(ParentTest, IsWhatItsClassesAreOn) {
+  std::ofstream(classes_) << "[a]\nparent = fake0\n";
+  const auto listed = daemon_->list_classes();
+  ASSERT_TRUE(listed) << listed.error().message();
+  EXPECT_EQ(listed->at(0).parent_state, "DOWN");
+  EXPECT_EQ(listed->at(0).numa_node, 1u);
+  EXPECT_EQ(listed->at(1).parent_state, "ACTIVE") << "of default";
+  EXPECT_FALSE(listed->at(1).numa_node);
 }
 
 // By the library that they load.

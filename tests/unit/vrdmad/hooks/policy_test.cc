@@ -65,6 +65,30 @@ TEST(Policy, users_share_a_fabric_only_if_the_class_names_it) {
   EXPECT_EQ(fabric_of("fabric = tenant\n", kUser), "");
 }
 
+TEST(Policy, pods_are_what_runtimes_of_root_say) {
+  HookRequest pod = container();
+  pod.pod_namespace = "shop";
+  pod.pod_name = "web-0";
+  pod.pod_uid = "1-2";
+  pod.container_name = "app";
+  const std::string keys = "tenant = namespace\nfabric = namespace\nusers = *\n";
+  const auto spec = grant(class_of(keys), pod, kRoot);
+  ASSERT_TRUE(spec) << spec.error().message();
+  EXPECT_EQ(spec->tenant, "k8s/shop");
+  EXPECT_EQ(spec->fabric, "k8s/shop");
+  EXPECT_EQ(spec->labels.at("pod_namespace"), "shop");
+  EXPECT_EQ(spec->labels.at("pod_name"), "web-0");
+  EXPECT_EQ(spec->labels.at("pod_uid"), "1-2");
+  EXPECT_EQ(spec->labels.at("container_name"), "app");
+  EXPECT_THAT(refusal_of(keys, pod, kUser), HasSubstr("which only root's runtimes may tell: user "
+                                                      "1001 must use another class"));
+  EXPECT_FALSE(grant(class_of("users = *\n"), pod, kUser)->labels.contains("pod_namespace"))
+      << "anybody can write an annotation";
+  EXPECT_THAT(refusal_of(keys, container()), HasSubstr("the container is in no pod of Kubernetes"));
+  pod.pod_namespace = "a/b";
+  EXPECT_THAT(refusal_of(keys, pod), HasSubstr("the namespace of the pod, 'a/b', is not a valid"));
+}
+
 TEST(Policy, the_label_of_a_user_is_the_owner_of_the_namespace) {
   const auto of_user = grant(class_of("users = *\n"), container(), kUser);
   EXPECT_EQ(of_user->labels.at("user"), "1001");

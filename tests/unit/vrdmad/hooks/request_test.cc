@@ -41,11 +41,11 @@ TEST(HookRequests, of_another_build_are_refused) {
   EXPECT_FALSE(read_request(&wire, sizeof wire, sizeof wire - 1));
   EXPECT_FALSE(read_request(&wire, sizeof wire, sizeof wire + 1));
   EXPECT_FALSE(read_request(&wire, sizeof wire - 1, sizeof wire)) << "not all of it arrived";
-  wire.version = 2;
+  wire.version = hook::kVersion + 1;
   EXPECT_EQ(error_of(wire),
-            "the hook speaks version 2, and vrdmad version 1: install hook and "
+            "the hook speaks version 3, and vrdmad version 2: install hook and "
             "vrdmad of one version");
-  wire.version = 1;
+  wire.version = hook::kVersion;
   wire.op = static_cast<Op>(5);
   EXPECT_EQ(error_of(wire),
             "the hook asks for what vrdmad does not know: install hook and vrdmad "

@@ -1,0 +1,102 @@
+// What the daemon says of the classes of containers, and what a class does to its fabric.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "core/rdma/peer.h"
+#include "tests/unit/vrdmad/control/own_netns.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+using testing::HasSubstr;
+
+class ClassesTest : public OwnNetns {
+ protected:
+  ClassesTest() {
+    init_ = ::fork();
+    if (init_ == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+  }
+  ~ClassesTest() override { end_container(); }
+  void end_container() {
+    if (init_ <= 0) return;
+    ::kill(init_, SIGKILL);
+    ::waitpid(init_, nullptr, 0);
+    init_ = 0;
+  }
+  // Gives a vdevice of class "a" to a container, whose first process is in this test's namespace.
+  base::Result<HookBackend::Given> give(const VdevSpec& its, std::optional<Reach> reach = {}) {
+    VdevSpec spec = its;
+    spec.labels["class"] = "a";
+    spec.containers = {
+        {"c0ffee", {static_cast<uint32_t>(init_), rdma::start_time_of(init_).value_or(0), ""}}};
+    HookBackend::Terms terms;
+    terms.reach = reach;
+    return daemon_->give(spec, *netns::current(), terms);
+  }
+  ClassInfo class_a() {
+    const auto listed = daemon_->list_classes();
+    EXPECT_TRUE(listed) << listed.error().message();
+    return listed ? listed->at(0) : ClassInfo();
+  }
+  pid_t init_ = 0;
+};
+
+TEST_F(ClassesTest, AreCountedAgainstTheirBudgets) {
+  std::ofstream(classes_) << "[a]\ntenant = red\nquota = qp=10\ndevices = 5\n"
+                             "[wrong]\nquota = frogs=1\n[z]\nparent = none0\n";
+  const auto listed = daemon_->list_classes();
+  ASSERT_TRUE(listed) << listed.error().message();
+  ASSERT_EQ(listed->size(), 4u);
+  EXPECT_EQ(listed->at(0).name, "a");
+  EXPECT_EQ(listed->at(0).devices, 5u);
+  EXPECT_EQ(listed->at(0).free, UINT32_MAX);
+  EXPECT_THAT(listed->at(0).quota, testing::ElementsAre(QuotaSetting{"qp", 10}));
+  EXPECT_EQ(listed->at(1).name, "default");
+  EXPECT_THAT(listed->at(2).error, HasSubstr("class 'wrong': quota: "));
+  EXPECT_EQ(listed->at(3).error, classes_ + ": class 'z': there is no parent 'none0'");
+
+  ASSERT_TRUE(daemon_->set_budget({BudgetSpec::Scope::kTenant, "red", {}, {{"qp", 35}}, 0}));
+  EXPECT_EQ(class_a().free, 3u);
+  VdevSpec spec = OwnNetns::spec("vrdma0");
+  spec.tenant = "red";
+  spec.quota = {{"qp", 10}};
+  ASSERT_TRUE(give(spec));
+  EXPECT_EQ(class_a().given, 1u);
+  EXPECT_EQ(class_a().free, 2u);
+  end_container();
+  EXPECT_TRUE(eventually([&] { return class_a().given == 0; }));
+  EXPECT_EQ(class_a().free, 3u);
+
+  std::ofstream(classes_) << "[a\n";
+  EXPECT_THAT(daemon_->list_classes().error().message(), HasSubstr("does not begin a class"));
+}
+
+TEST_F(ClassesTest, MakeTheirFabricsReachWhatTheySay) {
+  VdevSpec spec = OwnNetns::spec("vrdma0");
+  spec.tenant = spec.fabric = "k8s/shop";
+  const auto reach = [&] {
+    for (const auto& fabric : daemon_->list_fabrics())
+      if (fabric.name == spec.fabric) return fabric.reach;
+    return Reach::kHost;
+  };
+  ASSERT_TRUE(give(spec, Reach::kHost)) << "it is so";
+  EXPECT_EQ(reach(), Reach::kHost);
+  ASSERT_TRUE(give(spec));
+  EXPECT_EQ(reach(), Reach::kHost) << "a class without a reach leaves it";
+  ASSERT_TRUE(give(spec, Reach::kNetwork));
+  EXPECT_EQ(reach(), Reach::kNetwork) << "also for vdevices that were there";
+  EXPECT_THAT(give(spec, Reach::kHost).error().message(),
+              HasSubstr("fabric k8s/shop reaches the network, and class 'a' is for this host"));
+  ASSERT_TRUE(give(spec));
+  EXPECT_EQ(reach(), Reach::kNetwork);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad
