@@ -51,7 +51,7 @@ Result<std::string> cdi_specification(const std::vector<std::string>& classes,
   }
   // Before 0.5.0 the name of a device begins with a letter.
   const Json specification = {{"cdiVersion", only_letters_first ? "0.3.0" : "0.5.0"},
-                              {"kind", "vrdma.io/device"},
+                              {"kind", kCdiKind},
                               {"devices", devices}};
   return specification.dump(2) + "\n";
 }

@@ -12,6 +12,7 @@
 namespace vrdma::cli {
 
 constexpr char kCdiFile[] = "/etc/cdi/vrdma.json";
+constexpr char kCdiKind[] = "vrdma.io/device";
 
 struct CdiHook {
   std::string program;  // absolute path of vrdma-oci-hook

@@ -42,3 +42,33 @@ function(vrdma_room room)
     target_link_libraries(${target} INTERFACE ${ROOM_LINK})
   endif()
 endfunction()
+
+# vrdma_grpc(target path/of/x.proto): a library of the code that is generated for a proto file, whose
+# path is relative to this folder: #include <path/of/x.pb.h>, and x.grpc.pb.h. Separate, because our warnings
+# and sanitizers do not apply to it.
+function(vrdma_grpc target path)
+  find_package(PkgConfig REQUIRED)
+  find_package(Threads REQUIRED)
+  find_program(PROTOC protoc REQUIRED)
+  find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+  if(NOT TARGET PkgConfig::GRPC)
+    # Without TLS: the sockets are unix ones, and programs start faster without libssl.
+    pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET GLOBAL grpc++_unsecure)
+    pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET GLOBAL protobuf-lite)
+  endif()
+  set(out ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  file(MAKE_DIRECTORY ${out})
+  string(REGEX REPLACE "[.]proto$" "" stem ${out}/${path})
+  add_custom_command(
+    OUTPUT ${stem}.pb.cc ${stem}.pb.h ${stem}.grpc.pb.cc ${stem}.grpc.pb.h
+    COMMAND ${PROTOC} --proto_path=${CMAKE_CURRENT_SOURCE_DIR} --cpp_out=${out} --grpc_out=${out}
+            --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} ${CMAKE_CURRENT_SOURCE_DIR}/${path}
+    DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${path}
+    VERBATIM)
+  add_library(${target} STATIC ${stem}.pb.cc ${stem}.grpc.pb.cc)
+  if(VRDMA_SANITIZE)
+    target_compile_options(${target} PRIVATE -fno-sanitize=all -O0)
+  endif()
+  target_include_directories(${target} SYSTEM PUBLIC ${out})
+  target_link_libraries(${target} PUBLIC PkgConfig::GRPC PkgConfig::PROTOBUF Threads::Threads)
+endfunction()
