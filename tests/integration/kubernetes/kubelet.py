@@ -1,0 +1,207 @@
+#!/usr/bin/python3
+"""kubelet.py DIRECTORY CONTROL [--old] [--runtime SOCKET --image IMAGE --cgroup GROUP]: a stand-in for the kubelet.
+
+Serves device plugins in DIRECTORY as the real one does in /var/lib/kubelet/device-plugins (devices.py), and has pods run
+by a container engine (cri.py), if there is one. It is of release 1.36, or with --old of 1.20. ask.py sends it commands by the
+socket CONTROL:
+
+    pod [NAMESPACE/]NAME [--uid UID] [--limit RESOURCE=NUMBER]... [--container NAME]... [--host-network] [-- COMMAND]
+                               admits and starts a pod; prints lines: uid, id, cdi, annotation..., sandbox, address
+    exec [NAMESPACE/]POD[/...] [--container NAME] -- COMMAND     runs a program in a container
+    restart-container POD [--container NAME]                     the same container with the next attempt
+    delete POD
+    status                     a line for each resource: capacity, allocatable
+    registrations | calls      each Register; how many calls of Allocate
+    stop | start | restart     of the kubelet; containers continue
+    refuse yes|no              the version of each plugin
+    late SECONDS               before it answers a Register
+    cut RESOURCE               ends the stream of the resource's plugin
+    end-predecessor RESOURCE   ends the streams of plugins that registered the resource before
+    twice                      the next pod gets an id that another one has
+"""
+import argparse
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+
+import grpc
+
+from cri import Runtime
+from devices import Devices, Refusal
+
+
+def say(text):
+    print(f"{time.time():.3f} {text}", flush=True)
+
+
+class Pod:
+    def __init__(self, full_name, uid, host_network):
+        self.namespace, self.name = full_name.rpartition("/")[::2]
+        self.namespace = self.namespace or "default"
+        self.uid = uid or str(uuid.uuid4())
+        self.host_network = host_network
+        self.attempt = 0
+        self.sandbox = None
+        self.command = []
+        self.containers = {}  # by name: (id, attempt)
+
+
+class Kubelet:
+    def __init__(self, options):
+        self.devices = Devices(options.directory, options.old, say)
+        self.runtime = Runtime(options.runtime, options.image, options.cgroup) if options.runtime else None
+        self.pods = {}
+        self.ended = set()  # uids
+        self.devices.start()
+
+    # ---- pods --------------------------------------------------------------------------------------
+
+    def pod_of(self, name):
+        key = name if "/" in name else "default/" + name
+        if key not in self.pods:
+            raise Refusal(f"there is no pod {key}")
+        return self.pods[key]
+
+    def pod(self, options):
+        pod = Pod(options.name, options.uid, options.host_network)
+        names = options.container or ["main"]
+        limits = {resource: int(number) for resource, number in (limit.split("=") for limit in options.limit)}
+        lines = [f"uid {pod.uid}"]
+        for name in names:
+            # The error of each of these is the pod's end: its phase is Failed.
+            try:
+                answer = self.devices.allocate(pod.uid, name, limits, self.ended)
+            except Refusal as refusal:
+                self.ended.add(pod.uid)
+                raise Refusal(f"UnexpectedAdmissionError: {refusal}") from refusal
+            lines += [f"id {name}" for name in self.devices.ids_of(pod.uid, name)]
+            lines += answer.lines()
+        self.pods[f"{pod.namespace}/{pod.name}"] = pod
+        pod.command = options.command or ["sleep", "1000"]
+        if self.runtime:
+            pod.sandbox = self.runtime.run_sandbox(pod)
+            lines.append(f"sandbox {pod.sandbox}")
+            for name in names:
+                self.start_container(pod, name, 0)
+            lines.append(f"address {self.runtime.address(pod.sandbox)}")
+        else:
+            pod.containers = {name: ("", 0) for name in names}
+            for name in names:
+                self.devices.before_start(pod.uid, name)
+        return lines
+
+    def start_container(self, pod, name, attempt):
+        # Also of a container that is restarted: from the stored answer.
+        answer = self.devices.stored_answer(pod.uid, name)
+        container = self.runtime.create(pod, name, attempt, pod.command, answer)
+        pod.containers[name] = (container, attempt)
+        self.devices.before_start(pod.uid, name)
+        self.runtime.start(container)
+
+    def restart_container(self, options):
+        pod = self.pod_of(options.name)
+        name = options.container[0] if options.container else next(iter(pod.containers))
+        container, attempt = pod.containers[name]
+        self.runtime.stop(container)
+        self.runtime.remove(container)
+        self.start_container(pod, name, attempt + 1)
+        return []
+
+    def execute(self, options):
+        pod = self.pod_of(options.name)
+        name = options.container[0] if options.container else next(iter(pod.containers))
+        return self.runtime.execute(pod.containers[name][0], options.command, options.seconds)
+
+    def delete(self, options):
+        pod = self.pod_of(options.name)
+        if pod.sandbox:
+            self.runtime.remove_sandbox(pod.sandbox)
+        del self.pods[f"{pod.namespace}/{pod.name}"]
+        self.ended.add(pod.uid)
+        return []
+
+    # ---- the manager of devices ------------------------------------------------------------------------
+
+    def refuse(self, options):
+        self.devices.refuse = options.name == "yes"
+
+    def late(self, options):
+        self.devices.late = float(options.name)
+
+    def twice(self, _options):
+        self.devices.twice = True
+
+    def cut(self, options):
+        return [f"{self.devices.cut(options.name, predecessors=False)} streams end"]
+
+    def end_predecessor(self, options):
+        return [f"{self.devices.cut(options.name, predecessors=True)} streams end"]
+
+    def restart(self, _options):
+        self.devices.stop()
+        self.devices.start()
+
+    def run(self, words):
+        """(output, errors, status)"""
+        end = words.index("--") if "--" in words else len(words)
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--uid")
+        parser.add_argument("--limit", action="append", default=[])
+        parser.add_argument("--container", action="append", default=[])
+        parser.add_argument("--host-network", action="store_true")
+        parser.add_argument("--seconds", type=int, default=60)
+        parser.add_argument("call")
+        parser.add_argument("name", nargs="?")
+        options = parser.parse_args(words[:end])
+        options.command = words[end + 1:]
+        calls = {
+            "pod": self.pod, "delete": self.delete, "restart-container": self.restart_container, "refuse": self.refuse,
+            "late": self.late, "twice": self.twice, "cut": self.cut, "end-predecessor": self.end_predecessor,
+            "restart": self.restart, "stop": lambda _: self.devices.stop(), "start": lambda _: self.devices.start(),
+            "status": lambda _: self.devices.status(), "calls": lambda _: [str(self.devices.calls)],
+            "registrations": lambda _: [" ".join(one) for one in self.devices.registrations],
+        }
+        try:
+            if options.call == "exec":
+                return self.execute(options)
+            return "".join(line + "\n" for line in calls[options.call](options) or []), "", 0
+        except Refusal as refusal:
+            return "", f"{refusal}\n", 1
+        except grpc.RpcError as error:
+            return "", f"{options.call}: {error.details()}\n", 1
+
+    def serve(self, connection):
+        with connection:
+            words = json.loads(connection.makefile().readline())
+            try:
+                out, errors, status = self.run(words)
+            except SystemExit:
+                out, errors, status = "", f"kubelet.py does not understand {words}\n", 2
+            connection.sendall(json.dumps({"out": out, "errors": errors, "status": status}).encode())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--old", action="store_true")
+    parser.add_argument("--runtime")
+    parser.add_argument("--image")
+    parser.add_argument("--cgroup")
+    parser.add_argument("directory")
+    parser.add_argument("control")
+    options = parser.parse_args()
+    kubelet = Kubelet(options)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(options.control + ".new")
+        listener.listen(64)
+        os.rename(options.control + ".new", options.control)
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=kubelet.serve, args=(connection,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
