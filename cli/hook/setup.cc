@@ -38,15 +38,16 @@ const std::string kOwnLibraries = "/lib", kOriginals = "/real", kCache = "/ld.so
 // Beside those of kLibraries; optional, because the program that needs it names its path.
 const std::string kPreload = "librspreload.so";
 
-Result<Request> request_of(const Container& container, const std::string& device_class) {
+Result<Request> request_of(const Container& container, const Pod& pod,
+                           const std::string& device_class) {
   Request request;
   request.op = Op::kSetUp;
   for (auto put : {put_text(container.id, request.container, "the id of the container"),
                    put_text(container.pod, request.pod, "the id of the pod"),
-                   put_text(container.pod_namespace, request.pod_namespace, "the pod's namespace"),
-                   put_text(container.pod_name, request.pod_name, "the pod's name"),
-                   put_text(container.pod_uid, request.pod_uid, "the pod's uid"),
-                   put_text(container.container_name, request.container_name,
+                   put_text(pod.pod_namespace, request.pod_namespace, "the pod's namespace"),
+                   put_text(pod.pod_name, request.pod_name, "the pod's name"),
+                   put_text(pod.pod_uid, request.pod_uid, "the pod's uid"),
+                   put_text(pod.container_name, request.container_name,
                             "the name of the container in its pod"),
                    put_text(device_class, request.device_class, "the class of the vdevice"),
                    put_text(container.netdev, request.netdev, "the annotation vrdma.io/netdev"),
@@ -293,10 +294,10 @@ Result<Answer> ask_for_vdevices(Daemon& daemon, const Request& request, const In
 
 Result<void> set_up_by(Daemon& daemon, const Container& container, const std::string& device_class,
                        const Installation& installation) {
-  const auto request = request_of(container, device_class);
-  if (!request) return base::pass(request.error());
   const auto config = read_config(container.bundle);
   if (!config) return base::pass(config.error());
+  const auto request = request_of(container, config->pod, device_class);
+  if (!request) return base::pass(request.error());
   const auto init = open_init(container.pid);
   if (!init) return base::pass(init.error());
   const auto answer = ask_for_vdevices(daemon, *request, *init, installation.run_dir);

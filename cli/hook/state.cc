@@ -42,24 +42,28 @@ std::string pod_of(const Json* annotations) {
   return {};
 }
 
-// The annotations of containerd, or else those of CRI-O.
-void identify(const Json* annotations, Container* container) {
-  if (text_in(annotations, "io.container.manager") == "libpod") return;
-  const auto first = [annotations](const char* containerd, const char* crio) {
-    auto text = text_in(annotations, containerd);
-    return text.empty() ? text_in(annotations, crio) : text;
-  };
-  container->pod_namespace =
-      first("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace");
-  container->pod_name = first("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name");
-  container->pod_uid = first("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid");
-  container->container_name =
-      first("io.kubernetes.cri.container-name", "io.kubernetes.container.name");
-}
-
 bool is_sandbox(const Json* annotations) {
   return text_in(annotations, "io.kubernetes.cri-o.ContainerType") == "sandbox" ||
          text_in(annotations, "io.kubernetes.cri.container-type") == "sandbox";
+}
+
+Pod pod_in(const Json& config, const std::string& bundle) {
+  const Json* const annotations = member(config, "annotations");
+  const std::string cgroup = text_in(member(config, "linux"), "cgroupsPath");
+  const auto is = [](const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+  };
+  if (is(bundle, "/io.containerd.runtime.v2.task/k8s.io/"))
+    return {text_in(annotations, "io.kubernetes.cri.sandbox-namespace"),
+            text_in(annotations, "io.kubernetes.cri.sandbox-name"),
+            text_in(annotations, "io.kubernetes.cri.sandbox-uid"),
+            text_in(annotations, "io.kubernetes.cri.container-name")};
+  if (is(cgroup, ":crio:") || is(cgroup, "/crio-"))
+    return {text_in(annotations, "io.kubernetes.pod.namespace"),
+            text_in(annotations, "io.kubernetes.pod.name"),
+            text_in(annotations, "io.kubernetes.pod.uid"),
+            text_in(annotations, "io.kubernetes.container.name")};
+  return {};
 }
 
 std::vector<std::string> library_path_in(const Json& config) {
@@ -117,13 +121,10 @@ Result<Container> parse_state(std::string_view json) {
   const Json* const annotations = member(*state, "annotations");
   container.pod = pod_of(annotations);
   container.sandbox = is_sandbox(annotations);
-  identify(annotations, &container);
   container.netdev = text_in(annotations, "vrdma.io/netdev");
   container.name = text_in(annotations, "vrdma.io/name");
   container.quota = text_in(annotations, "vrdma.io/quota");
-  for (const auto* text :
-       {&container.pod, &container.pod_namespace, &container.pod_name, &container.pod_uid,
-        &container.container_name, &container.netdev, &container.name, &container.quota})
+  for (const auto* text : {&container.pod, &container.netdev, &container.name, &container.quota})
     if (!is_printable(*text))
       return base::fail(EINVAL, "an annotation of container " + container.id +
                                     " has characters that are not printable ASCII");
@@ -139,6 +140,7 @@ Result<Config> parse_config(std::string_view json, const std::string& bundle) {
     return base::fail(EBADMSG, "config.json names no root file system");
   if (!config.root.starts_with('/')) config.root = bundle + "/" + config.root;
   config.library_path = library_path_in(*parsed);
+  config.pod = pod_in(*parsed, bundle);
   return config;
 }
 

@@ -23,21 +23,27 @@ constexpr size_t kMostConfig = size_t{8} << 20;  // bytes
 
 struct Container {
   std::string id;
-  std::string bundle;  // path of a directory
-  pid_t pid = 0;       // of its init; 0: none (it has ended)
-  std::string pod;     // id of its pod or sandbox; empty: none
-  // Of Kubernetes, as containerd and CRI-O say in annotations; empty: none. Not from podman, which
-  // passes on the annotations of an image.
-  std::string pod_namespace, pod_name, pod_uid, container_name;
+  std::string bundle;    // path of a directory
+  pid_t pid = 0;         // of its init; 0: none (it has ended)
+  std::string pod;       // id of its pod or sandbox; empty: none
   bool sandbox = false;  // it only holds the namespaces of a pod
   // The annotations vrdma.io/{netdev,name,quota}: what it wishes. Empty: none.
   std::string netdev, name, quota;
 };
 [[nodiscard]] base::Result<Container> parse_state(std::string_view json);
 
+// Of which pod of Kubernetes a container is; empty: none.
+struct Pod {
+  std::string pod_namespace, pod_name, pod_uid, container_name;
+};
+
 struct Config {
   std::string root;                       // absolute path of its root file system
   std::vector<std::string> library_path;  // absolute directories of its LD_LIBRARY_PATH
+  // As containerd and CRI-O say in annotations. An image may have the same, which podman passes on,
+  // so they count only in a bundle of containerd's for Kubernetes, or with a control group of
+  // CRI-O's: no image chooses these.
+  Pod pod;
 };
 // `bundle` is the directory that holds the file.
 [[nodiscard]] base::Result<Config> parse_config(std::string_view json, const std::string& bundle);

@@ -55,28 +55,6 @@ TEST(State, pods_of_podman_and_of_containerd) {
   }
 }
 
-TEST(State, the_identity_of_a_pod_is_what_containerd_or_crio_say) {
-  Json state = kState;
-  state["annotations"] = {{"io.kubernetes.cri.sandbox-namespace", "shop"},
-                          {"io.kubernetes.cri.sandbox-name", "web-0"},
-                          {"io.kubernetes.cri.sandbox-uid", "1-2"},
-                          {"io.kubernetes.cri.container-name", "app"}};
-  for (int i = 0; i < 2; ++i) {
-    const auto container = parse_state(state.dump());
-    ASSERT_TRUE(container);
-    EXPECT_EQ(container->pod_namespace, "shop");
-    EXPECT_EQ(container->pod_name, "web-0");
-    EXPECT_EQ(container->pod_uid, "1-2");
-    EXPECT_EQ(container->container_name, "app");
-    state["annotations"] = {{"io.kubernetes.pod.namespace", "shop"},
-                            {"io.kubernetes.pod.name", "web-0"},
-                            {"io.kubernetes.pod.uid", "1-2"},
-                            {"io.kubernetes.container.name", "app"}};
-  }
-  state["annotations"]["io.container.manager"] = "libpod";
-  EXPECT_EQ(parse_state(state.dump())->pod_namespace, "") << "an image may have written them";
-}
-
 TEST(State, wishes_are_three_annotations) {
   Json state = kState;
   state["annotations"] = {{"vrdma.io/quota", "qp=8"},
@@ -181,6 +159,33 @@ TEST(AddHooks, once_only_and_not_to_the_sandbox_of_a_pod) {
   EXPECT_FALSE(
       *add_hooks(R"({"annotations": {"io.kubernetes.cri.container-type": "sandbox"}})", kCommand));
   EXPECT_FALSE(add_hooks("nonsense", kCommand));
+}
+
+TEST(Config, the_identity_of_a_pod_is_what_containerd_or_crio_say) {
+  Json config = {{"root", {{"path", "/r"}}},
+                 {"annotations",
+                  {{"io.kubernetes.cri.sandbox-namespace", "shop"},
+                   {"io.kubernetes.cri.sandbox-name", "web-0"},
+                   {"io.kubernetes.cri.sandbox-uid", "1-2"},
+                   {"io.kubernetes.cri.container-name", "app"},
+                   {"io.kubernetes.pod.namespace", "lab"},
+                   {"io.kubernetes.pod.name", "db-0"},
+                   {"io.kubernetes.pod.uid", "3-4"},
+                   {"io.kubernetes.container.name", "sql"}}}};
+  const auto pod = [&config](const std::string& bundle) {
+    const Pod its = parse_config(config.dump(), bundle)->pod;
+    return its.pod_namespace + " " + its.pod_name + " " + its.pod_uid + " " + its.container_name;
+  };
+  const std::string podman = "/var/lib/containers/storage/overlay-containers/c1/userdata";
+  EXPECT_EQ(pod("/run/containerd/io.containerd.runtime.v2.task/k8s.io/c1"), "shop web-0 1-2 app");
+  EXPECT_EQ(pod("/run/containerd/io.containerd.runtime.v2.task/default/c1"), "   ");
+  EXPECT_EQ(pod(podman), "   ") << "an image may have these annotations";
+  config["linux"]["cgroupsPath"] = "/libpod_parent/libpod-c1";
+  EXPECT_EQ(pod(podman), "   ");
+  for (const char* const path : {"kubepods-pod3.slice:crio:c1", "/kubepods/pod3/crio-c1"}) {
+    config["linux"]["cgroupsPath"] = path;
+    EXPECT_EQ(pod("/run/containers/storage/overlay-containers/c1/userdata"), "lab db-0 3-4 sql");
+  }
 }
 
 }  // namespace
