@@ -56,6 +56,7 @@ TABLE = {
     "cli/hook": ["cli/mounts", "api", "core/ipc"],
     "cli/bad_wire": ["core/wire"],
     "cli/rdma": [],
+    "cli/kubernetes": ["api", "core/base"],
     "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base", "core/verbs"],
     "docs": ["api"],  # examples
 }

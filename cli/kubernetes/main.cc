@@ -1,0 +1,86 @@
+// vrdma-device-plugin: the classes of vrdmad as resources of a Kubernetes node. main() starts the
+// event loop; plugin/plugin.h is where the work begins.
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "cli/kubernetes/options.h"
+#include "cli/kubernetes/plugin/plugin.h"
+#include "cli/kubernetes/serve/http.h"
+#include "cli/kubernetes/serve/report.h"
+#include "core/base/event_loop.h"
+#include "core/base/log.h"
+#include "core/base/printable.h"
+#include "core/base/standard_streams.h"
+
+namespace {
+
+using namespace vrdma::cli::kubernetes;
+using vrdma::base::Fd;
+using vrdma::base::Result;
+
+// As vrdmad's log.
+void start_log() {
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("vrdma-device-plugin"));
+  spdlog::set_pattern(::isatty(STDERR_FILENO) ? "%H:%M:%S %l %v" : "%Y-%m-%dT%H:%M:%S%z %l %v");
+  vrdma::base::set_log([](vrdma::base::LogLevel level, const std::string& sentence) {
+    spdlog::log(level == vrdma::base::LogLevel::kInfo ? spdlog::level::info : spdlog::level::warn,
+                "{}", vrdma::base::printable(sentence));
+  });
+}
+
+// Delivers SIGTERM and SIGINT through a descriptor. Before any thread exists.
+Result<Fd> catch_signals() {
+  ::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  Fd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.valid()) return vrdma::base::fail_errno("make a signalfd");
+  return fd;
+}
+
+Result<void> run(const Options& options) {
+  const auto signals = catch_signals();
+  if (!signals) return vrdma::base::pass(signals.error());
+  const auto created = vrdma::base::EventLoop::create();
+  if (!created) return vrdma::base::pass(created.error());
+  auto& loop = **created;
+  const auto stop = loop.watch(signals->get(), EPOLLIN, [&](uint32_t) { loop.stop(); });
+  if (!stop) return vrdma::base::pass(stop.error());
+  const auto plugin = Plugin::start(loop, options.places);
+  if (!plugin) return vrdma::base::pass(plugin.error());
+  std::unique_ptr<HttpServer> http;
+  if (!options.listen.empty()) {
+    auto serving = HttpServer::start(loop, options.listen, [&](const std::string& path) {
+      return answer_to(path, (*plugin)->status());
+    });
+    if (!serving) return vrdma::base::pass(std::move(serving).error(), "--listen");
+    http = std::move(*serving);
+  }
+  spdlog::info("vrdma-device-plugin {} is ready", VRDMA_VERSION);
+  loop.run();
+  spdlog::info("stopping");
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  vrdma::base::fill_standard_streams(true);
+  Options options;
+  int status = 0;
+  if (!parse(argc, argv, &options, &status)) return status;
+  start_log();
+  const auto result = run(options);
+  if (result) return 0;
+  std::cerr << "vrdma-device-plugin: " << result.error().message() << "\n";
+  return 1;
+}

@@ -1,0 +1,107 @@
+#include "cli/kubernetes/node/cdi_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "core/base/fd.h"
+
+namespace vrdma::cli::kubernetes {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kLargest = 1 << 20;
+constexpr char kAdvice[] = ": run vrdmactl cdi generate";
+
+// The member `name` of an object; null if there is none, or `of` is no object.
+const Json& member(const Json& of, const char* name) {
+  static const Json kNone;
+  if (!of.is_object()) return kNone;
+  const auto it = of.find(name);
+  return it == of.end() ? kNone : *it;
+}
+
+bool is_same(const struct stat& a, const struct stat& b) {
+  const auto key = [](const struct stat& s) {
+    return std::tuple(s.st_dev, s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
+                      s.st_ctim.tv_sec, s.st_ctim.tv_nsec);
+  };
+  return key(a) == key(b);
+}
+
+base::Result<std::string> read_file(const std::string& path) {
+  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) return base::fail_errno("read it");
+  std::string text(kLargest + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return base::fail_errno("read it");
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  if (size > kLargest) return base::fail(EFBIG, "it is larger than 1 MiB");
+  text.resize(size);
+  return text;
+}
+
+bool can_run(const std::string& program) {
+  struct stat status {};
+  return ::stat(program.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         (status.st_mode & 0111) != 0;
+}
+
+}  // namespace
+
+base::Result<CdiDevices> parse_cdi(const std::string& text) {
+  const Json all = Json::parse(text, nullptr, false);
+  if (all.is_discarded()) return base::fail(EINVAL, "it is not JSON");
+  if (!member(all, "devices").is_array()) return base::fail(EINVAL, "it has no list of devices");
+  CdiDevices devices;
+  for (const auto& device : member(all, "devices")) {
+    if (!member(device, "name").is_string()) continue;
+    auto& programs = devices[member(device, "name").get<std::string>()];
+    const Json& hooks = member(member(device, "containerEdits"), "hooks");
+    if (!hooks.is_array()) continue;
+    for (const auto& hook : hooks)
+      if (member(hook, "path").is_string()) programs.insert(member(hook, "path"));
+  }
+  return devices;
+}
+
+void CdiFile::look() {
+  struct stat now {};
+  if (::stat(path_.c_str(), &now) != 0) {
+    devices_ = base::fail(errno, errno == ENOENT ? "it does not exist" : ::strerror(errno));
+    seen_.reset();
+    return;
+  }
+  if (seen_ && is_same(*seen_, now)) return;
+  seen_ = now;
+  if (!S_ISREG(now.st_mode)) {
+    devices_ = base::fail(EINVAL, "it is not a regular file");
+    return;
+  }
+  const auto text = read_file(path_);
+  devices_ = text ? parse_cdi(*text) : base::pass(text.error());
+}
+
+std::string CdiFile::problem(const std::string& name) const {
+  if (!devices_) return "CDI file " + path_ + ": " + devices_.error().message() + kAdvice;
+  const auto device = devices_->find(name);
+  if (device == devices_->end())
+    return "CDI file " + path_ + " has no device '" + name + "'" + kAdvice;
+  if (device->second.empty())
+    return "CDI file " + path_ + ": device '" + name + "' has no hook" + kAdvice;
+  for (const auto& program : device->second)
+    if (!can_run(program))
+      return "the hook " + program + " of CDI file " + path_ + " is not an executable file";
+  return {};
+}
+
+}  // namespace vrdma::cli::kubernetes
