@@ -60,7 +60,7 @@ class Client {
   using OnEvent = std::function<bool(const v1::WatchEvent&)>;
   [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event,
                                                const std::function<void()>& on_begun = {});
-  // The same for the classes: `on_classes` gets all of them, at once and after each change.
+  // The same for the classes: `on_classes` gets all of them, at once and then twice a second.
   using OnClasses = std::function<bool(const v1::ListClassesResponse&)>;
   [[nodiscard]] base::Result<void> watch_classes(const OnClasses& on_classes);
   // Ends the current watches and every later one; they return success.

@@ -191,7 +191,6 @@ struct ClassInfo {
   uint32_t given = 0;                 // vdevices that containers have of it
   uint32_t free = 0;                  // how many more fit; UINT32_MAX: no ceiling bounds them
   std::vector<QuotaSetting> quota;
-  bool operator==(const ClassInfo&) const = default;
 };
 
 // One value. Its display name is `name`, and "_" and the value of `label` if there is one: "qps"

@@ -6,9 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "core/base/printable.h"
 #include "vrdmad/admin/translation.h"
@@ -92,10 +90,9 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
   bool finished_ = false;
 };
 
-// One WatchClasses stream. It looks at the classes again after each kPause, on a thread of gRPC:
-// the file can change in more ways than inotify shows through links and mounts, and to look costs
-// some microseconds. A look and a write alternate, so that one of both is always under way until
-// Finish(), which is called when the client has gone.
+// One WatchClasses stream. A look at the classes, on a thread of gRPC, its write and a pause
+// alternate, so that one of them is always under way until Finish(), which is called when the
+// client has gone. inotify(7) would not do: it sees little of changes through links and mounts.
 class ClassWatcher final : public grpc::ServerWriteReactor<v1::ListClassesResponse> {
  public:
   ClassWatcher(AdminBackend& backend, grpc::CallbackServerContext& context)
@@ -137,13 +134,10 @@ class ClassWatcher final : public grpc::ServerWriteReactor<v1::ListClassesRespon
   }
   void look() {
     const auto classes = backend_.list_classes();
-    const std::string error = classes ? "" : printable(classes.error().message());
-    const std::vector<ClassInfo> all = classes ? *classes : std::vector<ClassInfo>();
-    if (sent_ && sent_->first == all && sent_->second == error) return wait();
-    sent_.emplace(all, error);
     message_.Clear();
-    message_.set_error(error);
-    for (const auto& its : all) fill(*message_.add_classes(), its);
+    if (!classes) message_.set_error(printable(classes.error().message()));
+    if (classes)
+      for (const auto& its : *classes) fill(*message_.add_classes(), its);
     StartWrite(&message_);
   }
   void end() { Finish(status_of(context_, base::Error(ECANCELED, "the watcher has gone"))); }
@@ -151,7 +145,6 @@ class ClassWatcher final : public grpc::ServerWriteReactor<v1::ListClassesRespon
   AdminBackend& backend_;
   grpc::CallbackServerContext& context_;
   v1::ListClassesResponse message_;
-  std::optional<std::pair<std::vector<ClassInfo>, std::string>> sent_;
 
   std::mutex mutex_;  // guards both
   bool cancelled_ = false;

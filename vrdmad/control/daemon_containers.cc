@@ -149,6 +149,7 @@ Result<std::vector<ClassInfo>> Daemon::list_classes() {
       all[name].name = name;
       describe(its, &all[name]);
     }
+    for (auto& [name, info] : all) info.given = given_of(name);
     return true;
   });
   std::vector<ClassInfo> list;
@@ -156,17 +157,22 @@ Result<std::vector<ClassInfo>> Daemon::list_classes() {
   return list;
 }
 
+uint32_t Daemon::given_of(const std::string& class_name) const {
+  uint32_t given = 0;
+  const auto count = [&](const VdevSpec& spec) {
+    const auto label = spec.labels.find(kClassLabel);
+    if (!spec.containers.empty() && label != spec.labels.end() && label->second == class_name)
+      ++given;
+  };
+  for (const auto& [id, record] : records_) count(record->spec);
+  for (const auto& [id, lost] : lost_) count(lost.vdev.spec);
+  return given;
+}
+
 void Daemon::describe(const api::Class& its, ClassInfo* info) {
   info->parent = its.parent;
   info->devices = its.devices;
   for (const auto& setting : its.quota) info->quota.push_back({setting.kind, setting.limit});
-  const auto count = [&](const VdevSpec& spec) {
-    const auto label = spec.labels.find(kClassLabel);
-    if (!spec.containers.empty() && label != spec.labels.end() && label->second == its.name)
-      ++info->given;
-  };
-  for (const auto& [id, record] : records_) count(record->spec);
-  for (const auto& [id, lost] : lost_) count(lost.vdev.spec);
   const Parent* const parent = find_parent(its.parent);
   if (parent == nullptr) {
     info->error =

@@ -1,6 +1,7 @@
 #include "cli/kubernetes/node/class_watch.h"
 
 #include <chrono>
+#include <utility>
 
 namespace vrdma::cli::kubernetes {
 
@@ -63,14 +64,19 @@ void ClassWatch::post(std::function<void()> work) {
 }
 
 void ClassWatch::received(const v1::ListClassesResponse& classes) {
-  why_.clear();
-  patience_.reset();
+  failing_ = false;
+  why_ = "vrdmad does not answer";  // until it does
+  wait();
   on_classes_(classes);
 }
 
 void ClassWatch::failed(const std::string& why) {
-  if (why_.empty()) patience_ = loop_.after(kAbsence, [this] { on_lost_(why_); });
+  if (!std::exchange(failing_, true)) wait();
   why_ = why.empty() ? "vrdmad cannot be reached" : why;
+}
+
+void ClassWatch::wait() {
+  patience_ = loop_.after(kAbsence, [this] { on_lost_(why_); });
 }
 
 }  // namespace vrdma::cli::kubernetes

@@ -19,7 +19,9 @@ struct ClassNews {
   std::string unreachable;  // why vrdmad cannot be reached; empty: it can
   std::string file_error;   // why vrdmad cannot read the file of classes; empty: it can
   bool in_file = true;      // false: the class was in the file before
-  v1::Class last;           // as vrdmad described the class last
+  // As vrdmad described the class last. While it has a mistake, what it offers is what it offered
+  // before.
+  v1::Class last;
 };
 
 // `cdi`: why a container engine cannot use the class's CDI device; empty: it can. Of several

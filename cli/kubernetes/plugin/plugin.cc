@@ -35,8 +35,18 @@ void Plugin::on_classes(const v1::ListClassesResponse& classes) {
     news.file_error = classes.error();
     news.in_file = false;
   }
-  for (const auto& each : classes.classes())
-    if (base::is_name(each.name())) classes_[each.name()] = {"", classes.error(), true, each};
+  for (const auto& each : classes.classes()) {
+    if (!base::is_name(each.name())) continue;
+    ClassNews& news = classes_[each.name()];
+    v1::Class last = each;
+    // A mistake takes no device from the node: the kubelet would fail pods that have one.
+    if (!each.error().empty() && news.last.devices() > 0) {
+      last = news.last;
+      last.set_error(each.error());
+      last.set_given(each.given());
+    }
+    news = {"", classes.error(), true, last};
+  }
   update();
   look();
 }

@@ -18,21 +18,22 @@ bool Registration::look(base::TimePoint now, const std::optional<FileId>& kubele
     why_ = "it is not registered with the kubelet yet";
     state_ = State::kTrying;
   }
-  if (state_ == State::kRegistered || now < next_) return false;
+  if (state_ == State::kTrying && now < next_) return false;
   if (has_younger()) {
     state_ = State::kYielding;
     return false;
   }
+  if (state_ == State::kRegistered) return false;
   if (state_ == State::kYielding) why_ = "the younger instance has ended";
   state_ = State::kTrying;
   accepted_ = false;
   calling_ = true;
-  next_ = now + kInterval;
   return true;
 }
 
-void Registration::answered(const std::string& refusal) {
+void Registration::answered(base::TimePoint now, const std::string& refusal) {
   calling_ = false;
+  next_ = now + kInterval;  // kubelet 1.20 opens the stream only after its answer
   accepted_ = refusal.empty();
   why_ = accepted_ ? "the kubelet has accepted it, but does not read its devices" : refusal;
   settle();

@@ -9,7 +9,8 @@
 //   kTrying     not registered; the next attempt comes, or is in progress
 //   kRegistered the kubelet has accepted it and reads its devices
 //   kYielding   a younger instance serves the resource. Without this rule two instances would end
-//               each other's streams forever
+//               each other's streams forever. Kubelet 1.36 leaves the older one's stream until the
+//               younger one ends, and then knows neither, so the older one registers again
 //
 // An attempt comes at once for a new kubelet.sock or a new socket of the plugin, and after the end
 // of a stream that lasted for a second, or of the first. Otherwise attempts are a second apart.
@@ -35,7 +36,7 @@ class Registration {
   [[nodiscard]] bool look(base::TimePoint now, const std::optional<FileId>& kubelet,
                           const std::string& endpoint, const std::function<bool()>& has_younger);
   // `refusal`: why Register failed; empty: it succeeded.
-  void answered(const std::string& refusal);
+  void answered(base::TimePoint now, const std::string& refusal);
   void stream_began(base::TimePoint now);
   void stream_ended(base::TimePoint now);
 

@@ -57,7 +57,7 @@ void Resource::look() {
                   [this](const std::string& refusal) {
                     call_.reset();
                     ++(refusal.empty() ? status_.registered : status_.refused);
-                    registration_.answered(refusal);
+                    registration_.answered(loop_.now(), refusal);
                     look();
                   });
   next_look_.reset();

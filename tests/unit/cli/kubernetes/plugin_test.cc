@@ -31,9 +31,8 @@ class FakeVrdmad final : public v1::Admin::Service {
   grpc::Status WatchClasses(grpc::ServerContext* context, const v1::ListClassesRequest*,
                             grpc::ServerWriter<v1::ListClassesResponse>* writer) override {
     std::unique_lock lock(mutex_);
-    for (int sent = -1; !context->IsCancelled();) {
-      if (sent != version_) writer->Write(classes_);
-      sent = version_;
+    while (!context->IsCancelled()) {
+      if (!silent_) writer->Write(classes_);
       changed_.wait_for(lock, std::chrono::milliseconds(10));
     }
     return grpc::Status::OK;
@@ -41,15 +40,18 @@ class FakeVrdmad final : public v1::Admin::Service {
   void set(const v1::ListClassesResponse& classes) {
     const std::lock_guard lock(mutex_);
     classes_ = classes;
-    ++version_;
     changed_.notify_all();
+  }
+  void be_silent(bool silent) {
+    const std::lock_guard lock(mutex_);
+    silent_ = silent;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   v1::ListClassesResponse classes_;
-  int version_ = 0;
+  bool silent_ = false;  // as one that is stopped
 };
 
 // Reads the devices of each plugin that registers, as a kubelet does.
@@ -184,8 +186,8 @@ TEST_F(PluginTest, advertises_a_class_and_its_changes) {
   EXPECT_TRUE(is_ready());
   offer(5);
   EXPECT_TRUE(shows("Healthy x 5"));
-  offer(5, "no such parent");
-  EXPECT_TRUE(shows("Unhealthy x 5"));
+  offer(0, "no such parent");
+  EXPECT_TRUE(shows("Unhealthy x 5")) << "a mistake takes no device away";
   offer(5);
   EXPECT_TRUE(shows("Healthy x 5"));
   vrdmad_.set({});
@@ -272,6 +274,16 @@ TEST_F(PluginTest, an_absence_of_vrdmad_is_unhealthy_after_three_seconds) {
   EXPECT_GE(loop_->now() - gone, std::chrono::milliseconds(2900));
   EXPECT_EQ(plugin_->status().resources.at(0).unhealthy->reason, "vrdmad");
   vrdmad_server_ = serve(vrdmad_, dir_ / "admin.sock");
+  EXPECT_TRUE(shows("Healthy x 3"));
+}
+
+TEST_F(PluginTest, a_vrdmad_that_does_not_answer_is_absent) {
+  start();
+  ASSERT_TRUE(shows("Healthy x 3"));
+  vrdmad_.be_silent(true);
+  EXPECT_TRUE(shows("Unhealthy x 3"));
+  EXPECT_EQ(plugin_->status().resources.at(0).unhealthy->sentence, "vrdmad does not answer");
+  vrdmad_.be_silent(false);
   EXPECT_TRUE(shows("Healthy x 3"));
 }
 

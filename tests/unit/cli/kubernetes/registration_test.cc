@@ -19,7 +19,7 @@ class RegistrationTest : public testing::Test {
   // An attempt that succeeds, after which the kubelet reads the devices.
   void register_now() {
     ASSERT_TRUE(look());
-    registration_.answered("");
+    registration_.answered(clock_.now(), "");
     registration_.stream_began(clock_.now());
     ASSERT_EQ(registration_.state(), State::kRegistered);
   }
@@ -30,7 +30,7 @@ class RegistrationTest : public testing::Test {
     for (const auto end = clock_.now() + time; clock_.now() < end; clock_.advance(milliseconds(10)))
       if (look()) {
         ++attempts;
-        registration_.answered("no");
+        registration_.answered(clock_.now(), "no");
       }
     return attempts;
   }
@@ -61,7 +61,7 @@ TEST_F(RegistrationTest, has_one_call_at_a_time) {
   clock_.advance(seconds(5));
   kubelet_ = FileId{1, 2, 2};
   EXPECT_FALSE(look());
-  registration_.answered("too late");
+  registration_.answered(clock_.now(), "too late");
   EXPECT_TRUE(look()) << "the next kubelet";
 }
 
@@ -69,7 +69,7 @@ TEST_F(RegistrationTest, the_stream_may_begin_before_the_answer) {
   ASSERT_TRUE(look());
   registration_.stream_began(clock_.now());
   EXPECT_EQ(registration_.state(), State::kTrying);
-  registration_.answered("");
+  registration_.answered(clock_.now(), "");
   EXPECT_EQ(registration_.state(), State::kRegistered);
 }
 
@@ -79,7 +79,7 @@ TEST_F(RegistrationTest, registers_again_for_a_new_kubelet_or_socket) {
   ASSERT_TRUE(look()) << "at once, though the old stream has not ended";
   registration_.stream_began(clock_.now());
   end_stream();  // the old one
-  registration_.answered("");
+  registration_.answered(clock_.now(), "");
   EXPECT_EQ(registration_.state(), State::kRegistered);
   endpoint_ = "b.sock";
   EXPECT_TRUE(look());
@@ -122,7 +122,7 @@ TEST_F(RegistrationTest, tries_every_second_forever) {
 
 TEST_F(RegistrationTest, tries_again_if_the_kubelet_accepts_but_does_not_read) {
   ASSERT_TRUE(look());
-  registration_.answered("");
+  registration_.answered(clock_.now(), "");
   EXPECT_EQ(registration_.state(), State::kTrying);
   EXPECT_FALSE(look());
   EXPECT_EQ(registration_.next_attempt(), clock_.now() + Registration::kInterval);
@@ -134,13 +134,31 @@ TEST_F(RegistrationTest, yields_to_a_younger_instance_until_it_has_ended) {
   register_now();
   younger_ = true;
   EXPECT_FALSE(look());
-  EXPECT_EQ(registration_.state(), State::kRegistered) << "the kubelet has not changed over";
+  EXPECT_EQ(registration_.state(), State::kYielding);
   clock_.advance(seconds(5));
   end_stream();
   for (int i = 0; i < 100; ++i, clock_.advance(seconds(1))) EXPECT_FALSE(look());
   EXPECT_EQ(registration_.state(), State::kYielding);
   younger_ = false;
   register_now();
+}
+
+// Kubelet 1.36 leaves its stream, and forgets the resource with the younger instance.
+TEST_F(RegistrationTest, registers_again_after_a_younger_instance_also_if_its_stream_lasts) {
+  register_now();
+  younger_ = true;
+  for (int i = 0; i < 10; ++i, clock_.advance(seconds(1))) EXPECT_FALSE(look());
+  younger_ = false;
+  EXPECT_TRUE(look());
+}
+
+TEST_F(RegistrationTest, leaves_a_slow_kubelet_the_time_to_read) {
+  ASSERT_TRUE(look());
+  clock_.advance(seconds(4));
+  registration_.answered(clock_.now(), "");
+  EXPECT_FALSE(look()) << "kubelet 1.20 opens the stream after its answer";
+  registration_.stream_began(clock_.now());
+  EXPECT_EQ(registration_.state(), State::kRegistered);
 }
 
 // Two instances and a kubelet that ends the stream of the older registration.
@@ -153,7 +171,7 @@ TEST(TwoRegistrations, do_not_register_against_each_other) {
     if (!self.look(clock.now(), FileId{1, 1, 1}, endpoint, [=] { return has_younger; })) return;
     ++attempts;
     self.stream_began(clock.now());
-    self.answered("");
+    self.answered(clock.now(), "");
     if (other.stream_since()) other.stream_ended(clock.now());
   };
   for (int i = 0; i < 60; ++i, clock.advance(seconds(1))) {

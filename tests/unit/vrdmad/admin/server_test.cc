@@ -161,7 +161,7 @@ TEST_F(AdminServerTest, a_watcher_that_goes_is_forgotten) {
   EXPECT_TRUE(eventually([&] { return idle(); }));
 }
 
-TEST_F(AdminServerTest, a_watcher_of_classes_gets_all_of_them_after_each_change) {
+TEST_F(AdminServerTest, a_watcher_of_classes_gets_all_of_them_again_and_again) {
   ClassInfo small;
   small.name = "small";
   small.parent = "soft";
@@ -171,36 +171,30 @@ TEST_F(AdminServerTest, a_watcher_of_classes_gets_all_of_them_after_each_change)
   EXPECT_EQ(connect().list_classes()->at(0).quota(0).kind(), "qp");
   int answers = 0;
   const auto watched = connect().watch_classes([&](const v1::ListClassesResponse& all) {
-    switch (answers++) {
-      case 0:
-        EXPECT_EQ(all.classes_size(), 1);
-        EXPECT_EQ(all.classes(0).devices(), 3U);
-        EXPECT_FALSE(all.classes(0).has_numa_node());
-        small.given = 1;
-        backend_->set_classes(std::vector{small});
-        return true;
-      case 1:
-        EXPECT_EQ(all.classes(0).given(), 1U);
-        backend_->set_classes(base::fail(EINVAL, "c.conf: line 1 is no key"));
-        return true;
-      default:
-        EXPECT_EQ(all.classes_size(), 0);
-        EXPECT_EQ(all.error(), "c.conf: line 1 is no key");
-        return false;
+    if (!all.error().empty()) {
+      EXPECT_EQ(all.classes_size(), 0);
+      EXPECT_EQ(all.error(), "c.conf: line 1 is no key");
+      return false;
     }
+    EXPECT_EQ(all.classes(0).devices(), 3U);
+    EXPECT_FALSE(all.classes(0).has_numa_node());
+    if (++answers == 2) backend_->set_classes(base::fail(EINVAL, "c.conf: line 1 is no key"));
+    return true;
   });
   EXPECT_TRUE(watched) << watched.error().message();
-  EXPECT_EQ(answers, 3);
+  EXPECT_GE(answers, 2) << "also without a change";
   EXPECT_EQ(connect().list_classes().error().message(), "c.conf: line 1 is no key");
   EXPECT_TRUE(eventually([&] { return idle(); })) << "the stream ends with its client";
 }
 
 TEST_F(AdminServerTest, the_end_of_the_server_ends_a_watch_of_classes) {
   std::promise<void> began;
+  bool told = false;
   api::Client client = connect();
   std::thread watcher([&] {
     EXPECT_FALSE(client.watch_classes([&](const v1::ListClassesResponse&) {
-      began.set_value();
+      if (!told) began.set_value();
+      told = true;
       return true;
     }));
   });
