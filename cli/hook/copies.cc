@@ -135,4 +135,17 @@ Copies find_copies(const Root& root, const LoaderCache& cache,
   return search.take();
 }
 
+std::vector<std::string> missing_stubs(const Root& root, const LoaderCache& cache) {
+  std::vector<std::string> missing;
+  for (const char* const name : kStubs) {
+    const Library stub{name, name, name};
+    Search search(root, kMostNames);
+    for (const auto& path : cache.paths_of({name})) search.add(path, stub);
+    for (const char* const directory : base::kLoaderDirectories)
+      search.add(std::string(directory) + "/" + name, stub);
+    if (search.take().found.empty()) missing.emplace_back(name);
+  }
+  return missing;
+}
+
 }  // namespace vrdma::cli::hook

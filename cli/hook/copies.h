@@ -1,4 +1,4 @@
-// The libraries of an image that the drop-in libraries replace.
+// The libraries of an image that the drop-in libraries replace, and those that they need.
 //
 // A program finds libibverbs.so.1 by the loader's cache, in a default directory, by LD_LIBRARY_PATH
 // or in a directory that it names itself (RPATH), where it may have another file name: wheels of
@@ -45,5 +45,13 @@ struct Copies {
 [[nodiscard]] Copies find_copies(const Root& root, const LoaderCache& cache,
                                  const std::vector<std::string>& library_path,
                                  size_t most_names = kMostNames);
+
+// glibc's libraries that have been empty since 2.34, when libc.so.6 got their functions. The
+// drop-in libraries need them because they run with older ones too, but an image that consists of
+// the files that ldd(1) named for its programs lacks them.
+inline constexpr const char* kStubs[] = {"libdl.so.2", "libpthread.so.0"};
+
+// Those of kStubs that the loader finds neither by its cache nor in a default directory.
+[[nodiscard]] std::vector<std::string> missing_stubs(const Root& root, const LoaderCache& cache);
 
 }  // namespace vrdma::cli::hook

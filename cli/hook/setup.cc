@@ -32,9 +32,9 @@ constexpr std::chrono::seconds kMountWait{10};
 constexpr long kTmpfs = 0x01021994;  // TMPFS_MAGIC
 const std::string kPlace = "/run/vrdma", kLibraryPlace = kPlace + "/lib";
 const std::string kLoaderCache = "/etc/ld.so.cache";
-// In the file system that is mounted on kPlace.
-const std::string kOwnLibraries = "/lib", kOriginals = "/real", kCache = "/ld.so.cache",
-                  kNotes = "/notes";
+// In the file system that is mounted on kPlace; the stubs in the installation's directory too.
+const std::string kOwnLibraries = "/lib", kStubPlace = "/stubs", kOriginals = "/real",
+                  kCache = "/ld.so.cache", kNotes = "/notes";
 // Beside those of kLibraries; optional, because the program that needs it names its path.
 const std::string kPreload = "librspreload.so";
 
@@ -66,7 +66,7 @@ Result<Config> read_config(const std::string& bundle) {
 // Everything of the host that is shown in the container.
 struct Host {
   Fd sockets;
-  Sources libraries;  // by soname
+  Sources libraries, stubs;  // by soname
   Sources trees;
   std::string notes;
 };
@@ -90,6 +90,10 @@ Result<Host> clone_host(const Answer& answer, const std::string& libraries) {
   for (const auto& library : kLibraries) names.emplace_back(library.soname);
   for (const auto& name : names)
     if (auto done = add(host.libraries, name, libraries + "/" + name, kReadOnlyCode); !done)
+      return base::pass(std::move(done).error());
+  for (const std::string name : kStubs)
+    if (auto done = add(host.stubs, name, libraries + kStubPlace + "/" + name, kReadOnlyCode);
+        !done)
       return base::pass(std::move(done).error());
   for (uint32_t i = 0; i < answer.vdevices; ++i)
     for (const auto& part : kTreeParts) {
@@ -130,7 +134,8 @@ class Place {
     if (auto done = put(*inside_, host.sockets, sockets_, false); !done) return done;
     if (auto done = put_libraries(host.libraries); !done) return done;
     auto cache = read_cache();
-    const auto copies = find_copies(root_, cache.value_or(LoaderCache()), config_.library_path);
+    const auto known = cache.value_or(LoaderCache());
+    const auto copies = find_copies(root_, known, config_.library_path);
     if (!copies.complete)
       note("the search for copies of libibverbs and librdmacm in the image stopped after " +
            std::to_string(kMostNames) + " names; set LD_LIBRARY_PATH=" + kLibraryPlace +
@@ -138,7 +143,11 @@ class Place {
     if (has_adapters())
       if (auto done = keep_originals(copies); !done) return done;
     if (auto done = cover_copies(copies); !done) return done;
-    if (cache) cover_cache(std::move(*cache));
+    const auto missing = missing_stubs(root_, known);
+    for (const auto& name : missing)
+      if (auto done = put(*inside_, host.stubs.at(name), kStubPlace + "/" + name, true); !done)
+        return done;
+    if (cache) cover_cache(std::move(*cache), missing);
     return close();
   }
 
@@ -223,10 +232,13 @@ class Place {
   }
 
   // Without it, programs still find the copies that were covered.
-  void cover_cache(LoaderCache cache) {
+  void cover_cache(LoaderCache cache, const std::vector<std::string>& stubs) {
     for (const auto& library : kLibraries)
       for (const char* const name : {library.soname, library.link})
         cache.redirect(name, kLibraryPlace + "/" + name);
+    // By the cache alone: in a directory of LD_LIBRARY_PATH they would hide those of an older glibc
+    // that a program finds by its RPATH.
+    for (const auto& name : stubs) cache.redirect(name, kPlace + kStubPlace + "/" + name);
     if (auto done = bind_cache(write_loader_cache(std::move(cache))); !done)
       note(kLoaderCache + " stays as it is: " + done.error().message());
   }

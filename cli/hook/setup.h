@@ -8,9 +8,10 @@
 //      another one, and its mount namespace, whose root the runtime has not changed yet
 //   5. /run/vrdma, a tmpfs of the container's:
 //        lib/             the libraries of this installation
+//        stubs/           what these need of glibc and the image lacks (cli/hook/copies.h)
 //        netns/<cookie>/  the session sockets (R/netns/<cookie> on the host)
 //        real/            the image's libraries, if the container has adapters of the host
-//        ld.so.cache      the image's, with the libraries of lib/
+//        ld.so.cache      the image's, with the libraries of lib/ and stubs/
 //        notes            what was left out, a sentence each
 //   6. binds libraries over the image's copies, and the cache over /etc/ld.so.cache
 //   7. sysfs and /dev (cli/mounts/plan.h)

@@ -26,7 +26,7 @@ multiarch=$(gcc -print-multiarch)
 
 installed=$T/installed
 mkdir "$installed" "$T/hooks"
-cp -L "$hook_program" "$LIBRARIES"/lib*.so* "$installed"
+cp -rL "$hook_program" "$LIBRARIES"/lib*.so* "$BUILD/lib/vrdma/stubs" "$installed"
 ln -s vrdma-oci-hook "$installed/vrdma-runtime"
 answer() { printf '%s' "$1" >"$T/answer.json"; }
 # answer_for NAMESPACE VDEVICE: as vrdmad answers for that vdevice.
@@ -161,6 +161,15 @@ say "an image without a loader's cache gets one"
 image bare
 rm "$IMAGE/etc/ld.so.cache"
 run_in a -- ldconfig -p | grep 'libibverbs.so.1 .*=> /run/vrdma/lib' >/dev/null || fail "no cache"
+
+say "an image of the files that ldd names, without libdl.so.2 and libpthread.so.0"
+IMAGE=$T/image-copied
+mkdir -p "$IMAGE"/{etc,run}
+devinfo=$(command -v ibv_devinfo)
+# shellcheck disable=SC2046  # a word is a path
+cp -L --parents "$devinfo" $(ldd "$devinfo" | grep -o '/[^ ]*') "$IMAGE"
+[[ -z $(find "$IMAGE" -name 'libdl.*' -o -name 'libpthread.*') ]] || fail "the image has them"
+run_in a -- ibv_devinfo -d va >"$T/devinfo.log" || fail "ibv_devinfo in an image of copied files"
 
 say "the programs of two containers reach each other"
 image plain2

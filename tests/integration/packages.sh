@@ -48,6 +48,7 @@ say "container engines know the class default, and its hook is there"
 hook=$(sed -n 's/.*"path": "\(.*\)",/\1/p' /etc/cdi/vrdma.json | sort -u)
 [[ $hook == /usr/lib/vrdma/vrdma-oci-hook ]] || fail "the hook is '$hook'"
 "$hook" poststop <<<'{}' || fail "$hook poststop"
+[[ $(cd "${hook%/*}/stubs" && echo *) == "libdl.so.2 libpthread.so.0" ]] || fail "what the hook adds to images is not beside it"
 [[ $(realpath /usr/sbin/vrdma-runtime) == "$hook" ]] || fail "vrdma-runtime is no second name of the hook"
 
 say "the unit: sound, and its capabilities are those of privileges.cc and of the start"

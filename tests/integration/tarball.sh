@@ -65,3 +65,5 @@ box / "$T/elsewhere/vrdma/bin/vrdma-sandbox" --demo >"$T/box.log" 2>&1 || { cat 
 [[ $(demo_rows "$T/box.log") -eq 3 ]] || { cat "$T/box.log"; fail "--demo measures too little"; }
 [[ $(readlink -f "$T/elsewhere/vrdma/sbin/vrdma-runtime") == "$T/elsewhere/vrdma/lib/vrdma/vrdma-oci-hook" ]] ||
   fail "vrdma-runtime is not the hook"
+[[ $(cd "$T/elsewhere/vrdma/lib/vrdma/stubs" && echo *) == "libdl.so.2 libpthread.so.0" ]] ||
+  fail "what the hook adds to images is not beside it"

@@ -2,7 +2,8 @@
 """glibc.py LIBRARY...: the drop-in libraries run with glibc 2.27 or later, and need nothing else.
 
 Names each symbol of a later version. client/libc has the two ways to do without it: a definition of
-its own (old_glibc.c), or the older version of the same symbol (old_glibc.S)."""
+its own (old_glibc.c), or the older version of the same symbol (old_glibc.S). Names each file of which
+versions are needed and that has none in an image of a newer glibc (client/libc/empty.S)."""
 
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 
 BOUND = (2, 27)
+STUBS = ("libdl.so.2", "libpthread.so.0")
 
 
 def imports(library):
@@ -19,7 +21,16 @@ def imports(library):
     return re.findall(r" UND (\S+?)@(\S+)", text)
 
 
+def versioned(library):
+    """The files of which it needs versions."""
+    text = subprocess.run(["readelf", "-VW", library], check=True, capture_output=True, text=True).stdout
+    return re.findall(r" File: (\S+)", text)
+
+
 def complaints(library):
+    for file in versioned(library):
+        if file in STUBS:
+            yield f"{file}: its versions are needed, and lib/vrdma/stubs/{file} has none"
     for name, version in imports(library):
         match = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", version)
         ours = re.match(r"(IBVERBS|RDMACM)_", version)

@@ -24,7 +24,7 @@ start_hooks_daemon
 printf '[mine]\ntenant = user\nusers = *\n' >/etc/vrdma/classes.conf
 # Where the user may read, which a build directory need not permit.
 mkdir "$T/installed"
-cp -L "$BUILD/lib/vrdma/vrdma-oci-hook" "$LIBRARIES"/lib*.so* "$T/installed"
+cp -rL "$BUILD"/lib/vrdma/{vrdma-oci-hook,stubs} "$LIBRARIES"/lib*.so* "$T/installed"
 ctl cdi generate -o - | sed "s#\"path\": \"$BUILD/lib/vrdma/#\"path\": \"$T/installed/#" >/etc/cdi/vrdma.json
 make_image plain bookworm 'ldconfig -r .'
 podman save -q -o "$T/plain.tar" localhost/plain >"$T/save.log" 2>&1 || fail "podman save: $(<"$T/save.log")"

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/loader_directories.h"
+
 namespace vrdma::cli::hook {
 namespace {
 
@@ -144,6 +146,39 @@ TEST_F(FindCopies, the_search_stops_at_its_limits) {
   const auto many = find();
   EXPECT_FALSE(many.complete);
   EXPECT_EQ(many.found.size(), kMostCopies);
+}
+
+class MissingStubs : public FindCopies {
+ protected:
+  std::vector<std::string> missing(const LoaderCache& cache = {}) {
+    const auto root = Root::open(top_);
+    EXPECT_TRUE(root);
+    return missing_stubs(*root, cache);
+  }
+};
+
+TEST_F(MissingStubs, an_image_of_copied_files_has_none) {
+  library("/lib/" VRDMA_MULTIARCH "/libc.so.6");
+  EXPECT_THAT(missing(), ElementsAre("libdl.so.2", "libpthread.so.0"));
+}
+
+TEST_F(MissingStubs, each_is_found_in_a_default_directory_or_by_the_cache) {
+  library("/usr/lib/" VRDMA_MULTIARCH "/libdl-2.31.so");
+  link("/usr/lib/" VRDMA_MULTIARCH "/libdl.so.2", "libdl-2.31.so");
+  EXPECT_THAT(missing(), ElementsAre("libpthread.so.0"));
+  library("/opt/glibc/libpthread.so.0");
+  LoaderCache cache;
+  cache.redirect("libpthread.so.0", "/opt/glibc/libpthread.so.0");
+  EXPECT_THAT(missing(cache), IsEmpty());
+}
+
+TEST_F(MissingStubs, what_the_loader_does_not_take_is_none) {
+  library("/usr/lib/libdl.so.2", kOtherMachine);
+  link("/usr/lib/libpthread.so.0", top_.string() + "/elsewhere");
+  library("/elsewhere");
+  LoaderCache cache;
+  cache.redirect("libpthread.so.0", "/nonexistent/libpthread.so.0");
+  EXPECT_THAT(missing(cache), ElementsAre("libdl.so.2", "libpthread.so.0"));
 }
 
 }  // namespace
