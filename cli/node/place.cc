@@ -51,6 +51,7 @@ Result<void> sync(const std::string& path) {
 
 Result<void> copy(const std::string& from, const std::string& to) {
   std::error_code error;
+  fs::create_directories(fs::path(to).parent_path(), error);
   fs::copy_file(from, to, error);
   if (auto done = checked(error, "copy " + from + " to " + to); !done) return done;
   if (::chmod(to.c_str(), to.ends_with(kHook) ? 0755 : 0644) != 0)

@@ -27,8 +27,9 @@ struct Place {
 };
 
 // The hook, and what it shows in containers.
-inline const std::vector<std::string> kFiles{"vrdma-oci-hook", "libibverbs.so.1", "librdmacm.so.1",
-                                             "librspreload.so"};
+inline const std::vector<std::string> kFiles{"vrdma-oci-hook",   "libibverbs.so.1",
+                                             "librdmacm.so.1",   "librspreload.so",
+                                             "stubs/libdl.so.2", "stubs/libpthread.so.0"};
 
 // Copies the files of `from`, a directory, and makes them the current version. EPERM: the place is
 // not root's alone. After an error the version in use is the same as before. Nothing changes if it

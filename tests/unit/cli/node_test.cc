@@ -21,26 +21,26 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-const std::vector<std::string> kTwo{"vrdma-oci-hook", "libx.so.1"};
+const std::vector<std::string> kFew{"vrdma-oci-hook", "libx.so.1", "stubs/liby.so.2"};
 
 struct Node : testing::Test {
   const fs::path root = fs::path(testing::TempDir()) / ("node" + std::to_string(::getpid()));
   const fs::path from = root / "from", opt = root / "opt/vrdma";
 
   Node() {
-    fs::create_directories(from);
+    fs::create_directories(from / "stubs");
     fs::create_directories(root / "etc/cdi");
     fill("one");
   }
   ~Node() override { fs::remove_all(root); }
   void fill(const std::string& text) const {
-    for (const auto& file : kTwo) std::ofstream(from / file) << text;
+    for (const auto& file : kFew) std::ofstream(from / file) << text;
   }
   [[nodiscard]] Place place(const std::string& version) const {
     return {"/opt/vrdma", root.string(), version};
   }
   [[nodiscard]] std::string why_not(const std::string& version) const {
-    const auto done = install(place(version), from.string(), kTwo);
+    const auto done = install(place(version), from.string(), kFew);
     return done ? "" : done.error().message();
   }
   static std::string text(const fs::path& path) {
@@ -59,6 +59,7 @@ TEST_F(Node, HasVersionsAndALinkToTheOneInUse) {
   EXPECT_EQ(why_not("1.0"), "");
   EXPECT_EQ(place("1.0").hook(), "/opt/vrdma/current/vrdma-oci-hook");
   EXPECT_EQ(text(opt / "current/libx.so.1"), "one");
+  EXPECT_EQ(text(opt / "current/stubs/liby.so.2"), "one");
   EXPECT_EQ(::access((opt / "current/vrdma-oci-hook").c_str(), X_OK), 0);
   fill("two");
   EXPECT_EQ(why_not("2.0"), "");
