@@ -11,14 +11,12 @@ import subprocess
 import sys
 import tarfile
 
-LIBRARIES = "/lib/" + subprocess.run(["gcc", "-print-multiarch"], capture_output=True, text=True, check=True).stdout.strip()
-# The drop-in libraries need these; each image of Debian has them.
-NEEDED = [f"{LIBRARIES}/libdl.so.2", f"{LIBRARIES}/libpthread.so.0", f"{LIBRARIES}/librt.so.1"]
+LIBRARIES = f"/lib/{os.uname().machine}-linux-gnu"
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
 
 
 def files_of(programs):
-    files = set(NEEDED)
+    files = set()  # not libdl.so.2, which the drop-in libraries need: the hook adds it
     for program in programs:
         path = shutil.which(program)
         if not path:

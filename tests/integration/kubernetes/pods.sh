@@ -8,7 +8,7 @@
 #   +--------------------+                     +-------------------+  +-------------------+
 here=$(realpath "$(dirname "$0")")
 . "$here/lib.sh"
-for program in runc gcc ib_write_bw; do need "$program"; done
+for program in runc ib_write_bw; do need "$program"; done
 for plugin in bridge host-local loopback; do [[ -x /usr/lib/cni/$plugin ]] || skip "containernetworking-plugins is not installed"; done
 need_plugin
 apart "$@"
