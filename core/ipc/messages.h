@@ -225,7 +225,8 @@ struct HoldReply {
 };
 
 // After the answer nobody but initiators on direct links, which may have looked before, accesses
-// the memory, until the same is said with `length` 0: the program exchanges its pages meanwhile. If
+// the memory, until the same is said with `length` 0, or anything is said but kReach and kHold: the
+// program exchanges its pages meanwhile. If
 // the process of `peer` (ModifyQpReply::peer) has died, nothing is done: it stores no more.
 struct ReachRequest {
   uint64_t addr, length;

@@ -189,6 +189,10 @@ void Session::on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds) 
   }
   provisioning::RequestRate::has_read(*this);
   if (!fds.empty() && !may_have_fds(request)) return end(true);
+  // Another request may wait for what this program has paused, and then its end of the pause would
+  // not be read. The library asks nothing else meanwhile.
+  if (objects_ != nullptr && request.call != Call::kReach && request.call != Call::kHold)
+    objects_->end_pauses();
   if (comes_too_soon(request) || asks_mappings(request) || waits_for_posted(request)) return;
   handle(request, std::move(fds));
 }

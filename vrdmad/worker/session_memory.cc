@@ -300,7 +300,7 @@ bool meet(const rdma::Region& region, const ipc::ReachRequest& range) {
 int SessionObjects::reach(const ipc::ReachRequest& request, Answer* answer) {
   made_reached_.clear();
   if (request.length == 0) {
-    paused_.clear();
+    end_pauses();
     return 0;
   }
   if (request.addr + request.length < request.addr) return EINVAL;

@@ -88,6 +88,8 @@ class SessionObjects {
   // The program has said goodbye: its connections end, and the answer goes out when nobody stores
   // in its memory by way of them any more; or after a moment, if that takes longer.
   void end_traffic(Answer* answer);
+  // Those of kReach.
+  void end_pauses() { paused_.clear(); }
   // The vdevice has gone: tells the program and flushes its queues.
   void device_gone();
   // The program died: its peers learn of it after a moment.
