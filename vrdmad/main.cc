@@ -235,14 +235,13 @@ Result<void> check_audit_log(const std::string& path) {
 
 // The run directory is made later.
 Result<void> check_metrics(const std::string& address, const std::string& run_path) {
-  if (auto valid = vrdma::vrdmad::MetricsServer::check(address); !valid) return valid;
-  const std::string prefix = "unix:";
-  if (!address.starts_with(prefix)) return {};
-  const std::string path = address.substr(prefix.size());
+  if (auto valid = vrdma::vrdmad::check_metrics_address(address); !valid) return valid;
+  const auto path = vrdma::serve::HttpServer::path_of(address);
+  if (!path) return {};
   std::error_code error;
-  if (std::filesystem::absolute(path, error).lexically_normal().parent_path() == run_path)
+  if (std::filesystem::absolute(*path, error).lexically_normal().parent_path() == run_path)
     return {};
-  return check_directory_of(path, "metrics: " + address);
+  return check_directory_of(*path, "metrics: " + address);
 }
 
 // As which user the daemon runs after its start.
@@ -344,9 +343,9 @@ Result<void> run(const Options& options) {
   std::unique_ptr<vrdma::vrdmad::Store> store;
   std::unique_ptr<vrdma::vrdmad::Daemon> daemon;
   std::unique_ptr<vrdma::vrdmad::AdminServer> admin;
-  std::unique_ptr<vrdma::vrdmad::MetricsServer> metrics;
+  std::unique_ptr<vrdma::serve::HttpServer> metrics;
   if (!options.metrics.empty()) {  // root can bind its socket anywhere
-    auto serving = vrdma::vrdmad::MetricsServer::start(
+    auto serving = vrdma::vrdmad::serve_metrics(
         **loop, options.metrics,
         [&](std::function<void(std::vector<vrdma::vrdmad::CounterRow>)> then) {
           daemon->all_counters([&, then = std::move(then)](auto rows) {

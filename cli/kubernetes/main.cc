@@ -11,12 +11,12 @@
 
 #include "cli/kubernetes/options.h"
 #include "cli/kubernetes/plugin/plugin.h"
-#include "cli/kubernetes/serve/http.h"
-#include "cli/kubernetes/serve/report.h"
+#include "cli/kubernetes/report.h"
 #include "core/base/event_loop.h"
 #include "core/base/log.h"
 #include "core/base/printable.h"
 #include "core/base/standard_streams.h"
+#include "core/serve/http.h"
 
 namespace {
 
@@ -57,11 +57,13 @@ Result<void> run(const Options& options) {
   if (!stop) return vrdma::base::pass(stop.error());
   const auto plugin = Plugin::start(loop, options.places);
   if (!plugin) return vrdma::base::pass(plugin.error());
-  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<vrdma::serve::HttpServer> http;
   if (!options.listen.empty()) {
-    auto serving = HttpServer::start(loop, options.listen, [&](const std::string& path) {
-      return answer_to(path, (*plugin)->status());
-    });
+    auto serving = vrdma::serve::HttpServer::start(
+        loop, options.listen, vrdma::serve::HttpServer::Reach::kNetwork,
+        [&](const std::string& path, const vrdma::serve::HttpServer::Answer& answer) {
+          answer(answer_to(path, (*plugin)->status()));
+        });
     if (!serving) return vrdma::base::pass(std::move(serving).error(), "--listen");
     http = std::move(*serving);
   }

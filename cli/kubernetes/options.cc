@@ -6,8 +6,8 @@
 
 #include "api/client.h"
 #include "cli/kubernetes/plugin/names.h"
-#include "cli/kubernetes/serve/http.h"
 #include "core/base/option_check.h"
+#include "core/serve/http.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -32,7 +32,7 @@ std::string is_absolute(const std::string& text) {
 }
 
 std::string is_address(const std::string& text) {
-  const auto valid = HttpServer::check(text);
+  const auto valid = serve::HttpServer::check(text, serve::HttpServer::Reach::kNetwork);
   return valid ? "" : valid.error().message();
 }
 

@@ -19,6 +19,7 @@ TABLE = {
     "core/verbs": ["core/base"],
     "core/wire": ["core/base", "core/verbs"],
     "core/ipc": ["core/base", "core/verbs"],
+    "core/serve": ["core/base"],
     "core/rdma": ["core/base", "core/verbs", "core/ipc"],
     "netns": ["core/base"],
     "gid": ["core/base", "core/verbs"],
@@ -40,7 +41,7 @@ TABLE = {
     "client/rspreload": ["client/rsocket"],
     "api": ["core/base", "provisioning"],
     "pvrdma": ["client/device"],
-    "vrdmad/broker": ["core/rdma", "netns"],
+    "vrdmad/broker": ["core/rdma", "core/serve", "netns"],
     "vrdmad/stopper": ["vrdmad/broker"],
     "vrdmad/log": ["core/base"],
     "vrdmad/admin": ["vrdmad/broker", "vrdmad/log", "api"],
@@ -56,7 +57,7 @@ TABLE = {
     "cli/hook": ["cli/mounts", "api", "core/ipc"],
     "cli/bad_wire": ["core/wire"],
     "cli/rdma": [],
-    "cli/kubernetes": ["api", "core/base"],
+    "cli/kubernetes": ["api", "core/serve"],
     "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base", "core/verbs"],
     "docs": ["api"],  # examples
 }

@@ -47,9 +47,10 @@ base::Result<std::unique_ptr<AdminServer>> AdminServer::start(base::EventLoop& l
     return base::fail_errno("bind " + path);
   std::unique_ptr<AdminServer> server(new AdminServer(loop, backend, path, std::move(audit)));
   if (::listen(listener.get(), kBacklog) != 0) return base::fail_errno("listen on " + path);
-  auto acceptor = Acceptor::start(
-      loop, std::move(listener),
-      Acceptor::accept([raw = server.get()](base::Fd client) { raw->welcome(std::move(client)); }));
+  auto acceptor = serve::Acceptor::start(
+      loop, std::move(listener), serve::Acceptor::accept([raw = server.get()](base::Fd client) {
+        raw->welcome(std::move(client));
+      }));
   if (!acceptor) return base::pass(std::move(acceptor).error(), path);
   server->acceptor_ = std::move(*acceptor);
   return server;

@@ -21,9 +21,9 @@
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "core/serve/acceptor.h"
 #include "vrdmad/admin/backend.h"
 #include "vrdmad/admin/service.h"
-#include "vrdmad/broker/acceptor.h"
 
 namespace vrdma::vrdmad {
 
@@ -72,7 +72,7 @@ class AdminServer {
   std::string path_;  // empty: stopped
   const AuditSink audit_;
 
-  std::unique_ptr<Acceptor> acceptor_;  // null: stopped
+  std::unique_ptr<serve::Acceptor> acceptor_;  // null: stopped
 
   uint64_t next_id_ = 1;
   std::map<uint64_t, Client> clients_;                   // the clients of service_

@@ -141,8 +141,10 @@ struct Broker::Listener {
   base::TimePoint closed_until{};
 };
 
-Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const std::string& path,
-                                                 uint64_t netns_cookie, Reception reception) {
+Result<std::unique_ptr<serve::Acceptor>> Broker::listen(base::EventLoop& loop,
+                                                        const std::string& path,
+                                                        uint64_t netns_cookie,
+                                                        Reception reception) {
   Request request = request_of(Op::kListen);
   request.number = netns_cookie;
   if (!put(path, request.text)) return fail(ENAMETOOLONG, "the path is too long: " + path);
@@ -151,7 +153,7 @@ Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const st
   if (!answer) return pass(std::move(answer).error());
   const auto listener =
       std::make_shared<Listener>(shared_from_this(), answer->entry, std::move(reception));
-  return Acceptor::start(
+  return serve::Acceptor::start(
       loop, std::move(beside[0]), [listener](const Fd&) { return listener->accept(); },
       [listener] { return listener->closed_for(); });
 }

@@ -22,9 +22,9 @@
 #include "core/base/fd.h"
 #include "core/ipc/socket.h"
 #include "core/rdma/peer.h"
+#include "core/serve/acceptor.h"
 #include "netns/link.h"
 #include "netns/netns.h"
-#include "vrdmad/broker/acceptor.h"
 #include "vrdmad/broker/broker_wire.h"
 #include "vrdmad/broker/entrance.h"
 #include "vrdmad/broker/intake.h"
@@ -85,7 +85,7 @@ class WorkerProcess {
 
 // The callbacks of a listener; all run on its loop. Those that get a socket own it and close it.
 struct Reception {
-  std::function<base::Duration()> closed_for;  // as for Acceptor::start()
+  std::function<base::Duration()> closed_for;  // as for serve::Acceptor::start()
   std::function<void()> arrived;               // a connection from the namespace
   // Called before the process is identified, which is the slowest step; empty: all are wanted.
   std::function<bool(uid_t uid)> wants;
@@ -115,11 +115,11 @@ class Broker : public std::enable_shared_from_this<Broker> {
   [[nodiscard]] base::Result<Answer> ask(const Request& request, Beside* beside);
 
   // A listening session socket at `path`, which must not exist, for the processes of one network
-  // namespace. The Acceptor must not outlive the broker's user.
-  [[nodiscard]] base::Result<std::unique_ptr<Acceptor>> listen(base::EventLoop& loop,
-                                                               const std::string& path,
-                                                               uint64_t netns_cookie,
-                                                               Reception reception);
+  // namespace. The serve::Acceptor must not outlive the broker's user.
+  [[nodiscard]] base::Result<std::unique_ptr<serve::Acceptor>> listen(base::EventLoop& loop,
+                                                                      const std::string& path,
+                                                                      uint64_t netns_cookie,
+                                                                      Reception reception);
   // Starts a worker process, and waits until it has executed its program.
   [[nodiscard]] base::Result<WorkerProcess> start_worker();
   // The process of a session that another daemon served, its memory for reading, and descriptors of

@@ -11,7 +11,7 @@
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
-#include "vrdmad/broker/acceptor.h"
+#include "core/serve/acceptor.h"
 #include "vrdmad/broker/broker.h"
 
 namespace vrdma::vrdmad {
@@ -46,7 +46,7 @@ class SessionSocket {
   std::string path_;
   Owner owner_;
   Intake::AccountRef foreign_;  // of connections from other namespaces
-  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<serve::Acceptor> acceptor_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -92,9 +92,9 @@ Result<std::unique_ptr<HookServer>> HookServer::start(HookBackend& backend, Sett
       spdlog::warn("no container gets a vdevice of this class: {}", error.message());
   std::unique_ptr<HookServer> server(
       new HookServer(backend, std::move(settings), std::move(*loop)));
-  auto acceptor = Acceptor::start(
+  auto acceptor = serve::Acceptor::start(
       *server->loop_, std::move(*listener),
-      Acceptor::accept([raw = server.get()](Fd socket) { raw->welcome(std::move(socket)); }),
+      serve::Acceptor::accept([raw = server.get()](Fd socket) { raw->welcome(std::move(socket)); }),
       [raw = server.get()]() -> base::Duration {
         return raw->connections_.size() < kMost ? base::Duration(0) : kLookAway;
       });

@@ -22,7 +22,7 @@
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
 #include "core/base/token_bucket.h"
-#include "vrdmad/broker/acceptor.h"
+#include "core/serve/acceptor.h"
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/intake.h"
 #include "vrdmad/hooks/backend.h"
@@ -90,7 +90,7 @@ class HookServer {
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_id_ = 1;
   base::TokenBucket refusals_;  // that are logged, of users
-  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<serve::Acceptor> acceptor_;
   std::thread thread_;
 };
 

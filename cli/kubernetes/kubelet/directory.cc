@@ -41,7 +41,7 @@ void KubeletDirectory::look() {
   told_absent_ = now < 0;
   if (now != watched_ && watched_ >= 0) ::inotify_rm_watch(inotify_.get(), watched_);
   watched_ = now;
-  kubelet_ = file_at(kubelet_socket());
+  kubelet_ = serve::file_at(kubelet_socket());
   if (!kubelet_ || kubelet_ == known_) return;
   if (known_) ++restarts_;
   known_ = kubelet_;

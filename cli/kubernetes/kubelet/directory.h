@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "cli/kubernetes/sockets/unix_path.h"
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "core/serve/unix_path.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -27,7 +27,7 @@ class KubeletDirectory {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string kubelet_socket() const { return path_ + "/kubelet.sock"; }
   // As look() found it. Empty: there is no kubelet.
-  [[nodiscard]] const std::optional<FileId>& kubelet() const { return kubelet_; }
+  [[nodiscard]] const std::optional<serve::FileId>& kubelet() const { return kubelet_; }
   // How often the kubelet was replaced by another.
   [[nodiscard]] uint64_t restarts() const { return restarts_; }
 
@@ -40,7 +40,7 @@ class KubeletDirectory {
   base::EventLoop::Watch watch_;
   int watched_ = -1;  // inotify's number of the directory; -1: there is none
   bool told_absent_ = false;
-  std::optional<FileId> kubelet_, known_;
+  std::optional<serve::FileId> kubelet_, known_;
   uint64_t restarts_ = 0;
 };
 

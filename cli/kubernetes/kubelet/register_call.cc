@@ -8,8 +8,8 @@
 #include <chrono>
 #include <future>
 
-#include "cli/kubernetes/sockets/unix_path.h"
 #include "core/base/printable.h"
+#include "core/serve/unix_path.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -44,7 +44,7 @@ RegisterCall::RegisterCall(base::EventLoop& loop, const std::string& socket,
     : call_(std::make_shared<Call>()) {
   call_->answered = std::move(answered);
   // Without gRPC's resolver, so that it neither retries nor waits for a listener.
-  auto connection = connect_to(socket);
+  auto connection = serve::connect_to(socket);
   if (!connection) {
     call_->over.set_value();
     loop.post([call = call_, why = connection.error().message()] {

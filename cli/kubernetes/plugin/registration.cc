@@ -2,7 +2,7 @@
 
 namespace vrdma::cli::kubernetes {
 
-bool Registration::look(base::TimePoint now, const std::optional<FileId>& kubelet,
+bool Registration::look(base::TimePoint now, const std::optional<serve::FileId>& kubelet,
                         const std::string& endpoint, const std::function<bool()>& has_younger) {
   if (calling_) return false;
   if (!kubelet || endpoint.empty()) {

@@ -21,8 +21,8 @@
 #include <optional>
 #include <string>
 
-#include "cli/kubernetes/sockets/unix_path.h"
 #include "core/base/clock.h"
+#include "core/serve/unix_path.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -33,7 +33,7 @@ class Registration {
 
   // Call it after each event and at next_attempt(). `endpoint`: the name of our socket; empty:
   // there is none, so nothing can be registered. True: call Register now, and then answered().
-  [[nodiscard]] bool look(base::TimePoint now, const std::optional<FileId>& kubelet,
+  [[nodiscard]] bool look(base::TimePoint now, const std::optional<serve::FileId>& kubelet,
                           const std::string& endpoint, const std::function<bool()>& has_younger);
   // `refusal`: why Register failed; empty: it succeeded.
   void answered(base::TimePoint now, const std::string& refusal);
@@ -53,8 +53,8 @@ class Registration {
 
   State state_ = State::kAbsent;
   std::string why_;
-  std::optional<FileId> kubelet_;  // of the last attempt
-  std::string endpoint_;           // of the last attempt
+  std::optional<serve::FileId> kubelet_;  // of the last attempt
+  std::string endpoint_;                  // of the last attempt
   bool calling_ = false;
   bool accepted_ = false;   // the last attempt
   bool hurried_ = false;    // an attempt at once was spent on the end of a short stream

@@ -75,8 +75,15 @@ std::string Resource::listen() {
   if (!made) return made.error().message();
   next_socket_ = base::random32();
   socket_.emplace(std::move(*made));
-  acceptor_.emplace(loop_, socket_->fd(),
-                    [this](base::Fd client) { service_->add_client(std::move(client)); });
+  auto acceptor = serve::Acceptor::start(loop_, socket_->take_listener(),
+                                         serve::Acceptor::accept([this](base::Fd client) {
+                                           service_->add_client(std::move(client));
+                                         }));
+  if (!acceptor) {
+    socket_.reset();
+    return acceptor.error().message();
+  }
+  acceptor_ = std::move(*acceptor);
   return {};
 }
 

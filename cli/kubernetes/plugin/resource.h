@@ -14,9 +14,9 @@
 #include "cli/kubernetes/plugin/registration.h"
 #include "cli/kubernetes/plugin/service.h"
 #include "cli/kubernetes/plugin/socket_file.h"
-#include "cli/kubernetes/sockets/acceptor.h"
 #include "core/base/event_loop.h"
 #include "core/base/random.h"
+#include "core/serve/acceptor.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -69,7 +69,7 @@ class Resource {
 
   std::unique_ptr<Service> service_;
   std::optional<SocketFile> socket_;
-  std::optional<Acceptor> acceptor_;  // of socket_
+  std::unique_ptr<serve::Acceptor> acceptor_;  // of socket_
   std::optional<RegisterCall> call_;
 };
 

@@ -28,7 +28,7 @@ std::vector<Instance> instances(const std::string& directory, const std::string&
     struct stat status {};
     if (is_socket_of(stem, name) && ::lstat(it->path().c_str(), &status) == 0 &&
         S_ISSOCK(status.st_mode))
-      found.push_back({name, nanoseconds_of(status.st_mtim)});
+      found.push_back({name, serve::nanoseconds_of(status.st_mtim)});
   }
   return found;
 }
@@ -64,19 +64,19 @@ base::Result<SocketFile> SocketFile::listen(const std::string& directory, const 
                                             uint32_t random) {
   const std::string name = socket_file_name(stem, random);
   const std::string path = directory + "/" + name;
-  auto fd = listen_at(path);
+  auto fd = serve::listen_at(path);
   if (!fd) return base::pass(std::move(fd).error());
   SocketFile made(directory, stem, std::move(*fd), {name, 0});
-  made.id_ = file_at(path);
+  made.id_ = serve::file_at(path);
   struct stat status {};
-  if (::lstat(path.c_str(), &status) == 0) made.self_.made = nanoseconds_of(status.st_mtim);
+  if (::lstat(path.c_str(), &status) == 0) made.self_.made = serve::nanoseconds_of(status.st_mtim);
   return made;
 }
 
 SocketFile::SocketFile(SocketFile&& other) noexcept
     : directory_(std::move(other.directory_)),
       stem_(std::move(other.stem_)),
-      fd_(std::move(other.fd_)),
+      listener_(std::move(other.listener_)),
       self_(std::move(other.self_)),
       id_(std::exchange(other.id_, std::nullopt)) {}
 
@@ -85,20 +85,20 @@ SocketFile::~SocketFile() {
 }
 
 bool SocketFile::in_place() const {
-  const auto now = file_at(directory_ + "/" + name());
+  const auto now = serve::file_at(directory_ + "/" + name());
   return id_ && now && now->device == id_->device && now->inode == id_->inode;
 }
 
 bool SocketFile::has_younger() const {
   const auto all = instances(directory_, stem_);
   return std::any_of(all.begin(), all.end(), [this](const Instance& other) {
-    return is_younger(other, self_) && !is_stale(directory_ + "/" + other.file_name);
+    return is_younger(other, self_) && !serve::is_stale(directory_ + "/" + other.file_name);
   });
 }
 
 void remove_stale(const std::string& directory, const std::string& stem) {
   for (const auto& each : instances(directory, stem))
-    if (const std::string path = directory + "/" + each.file_name; is_stale(path))
+    if (const std::string path = directory + "/" + each.file_name; serve::is_stale(path))
       ::unlink(path.c_str());
 }
 

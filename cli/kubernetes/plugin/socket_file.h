@@ -11,10 +11,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
-#include "cli/kubernetes/sockets/unix_path.h"
 #include "core/base/error.h"
 #include "core/base/fd.h"
+#include "core/serve/unix_path.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -33,14 +34,15 @@ struct Instance {
 // A listening socket and its file, which the destructor removes unless it was replaced.
 class SocketFile {
  public:
-  // In `directory`, under the name of `random`. Errors: as listen_at().
+  // In `directory`, under the name of `random`. Errors: as serve::listen_at().
   [[nodiscard]] static base::Result<SocketFile> listen(const std::string& directory,
                                                        const std::string& stem, uint32_t random);
   SocketFile(SocketFile&& other) noexcept;
   SocketFile& operator=(SocketFile&&) = delete;
   ~SocketFile();
 
-  [[nodiscard]] int fd() const { return fd_.get(); }
+  // Its listener, once.
+  [[nodiscard]] base::Fd take_listener() { return std::move(listener_); }
   [[nodiscard]] const std::string& name() const { return self_.file_name; }
   // Whether the file is still at its place.
   [[nodiscard]] bool in_place() const;
@@ -48,16 +50,16 @@ class SocketFile {
   [[nodiscard]] bool has_younger() const;
 
  private:
-  SocketFile(std::string directory, std::string stem, base::Fd fd, Instance self)
+  SocketFile(std::string directory, std::string stem, base::Fd listener, Instance self)
       : directory_(std::move(directory)),
         stem_(std::move(stem)),
-        fd_(std::move(fd)),
+        listener_(std::move(listener)),
         self_(std::move(self)) {}
 
   std::string directory_, stem_;
-  base::Fd fd_;
+  base::Fd listener_;
   Instance self_;
-  std::optional<FileId> id_;
+  std::optional<serve::FileId> id_;
 };
 
 // Removes what killed instances left.

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/cli/kubernetes/temp_dir.h"
+#include "tests/unit/core/base/temp_dir.h"
 
 namespace vrdma::cli::kubernetes {
 namespace {

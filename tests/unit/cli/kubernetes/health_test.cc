@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/kubernetes/serve/report.h"
+#include "cli/kubernetes/report.h"
 
 namespace vrdma::cli::kubernetes {
 namespace {

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <thread>
 
-#include "tests/unit/cli/kubernetes/temp_dir.h"
 #include "tests/unit/core/base/run_until.h"
+#include "tests/unit/core/base/temp_dir.h"
 
 namespace vrdma::cli::kubernetes {
 namespace {

@@ -36,7 +36,7 @@ class RegistrationTest : public testing::Test {
   }
 
   test::ManualClock clock_;
-  std::optional<FileId> kubelet_ = FileId{1, 1, 1};
+  std::optional<serve::FileId> kubelet_ = serve::FileId{1, 1, 1};
   std::string endpoint_ = "a.sock";
   bool younger_ = false;
   Registration registration_;
@@ -46,7 +46,7 @@ TEST_F(RegistrationTest, waits_for_a_kubelet_and_a_socket) {
   kubelet_.reset();
   EXPECT_FALSE(look());
   EXPECT_EQ(registration_.state(), State::kAbsent);
-  kubelet_ = FileId{1, 1, 1};
+  kubelet_ = serve::FileId{1, 1, 1};
   endpoint_ = "";
   EXPECT_FALSE(look());
   endpoint_ = "a.sock";
@@ -59,7 +59,7 @@ TEST_F(RegistrationTest, waits_for_a_kubelet_and_a_socket) {
 TEST_F(RegistrationTest, has_one_call_at_a_time) {
   EXPECT_TRUE(look());
   clock_.advance(seconds(5));
-  kubelet_ = FileId{1, 2, 2};
+  kubelet_ = serve::FileId{1, 2, 2};
   EXPECT_FALSE(look());
   registration_.answered(clock_.now(), "too late");
   EXPECT_TRUE(look()) << "the next kubelet";
@@ -75,7 +75,7 @@ TEST_F(RegistrationTest, the_stream_may_begin_before_the_answer) {
 
 TEST_F(RegistrationTest, registers_again_for_a_new_kubelet_or_socket) {
   register_now();
-  kubelet_ = FileId{1, 1, 2};
+  kubelet_ = serve::FileId{1, 1, 2};
   ASSERT_TRUE(look()) << "at once, though the old stream has not ended";
   registration_.stream_began(clock_.now());
   end_stream();  // the old one
@@ -168,7 +168,8 @@ TEST(TwoRegistrations, do_not_register_against_each_other) {
   int attempts = 0;
   const auto step = [&](Registration& self, Registration& other, const char* endpoint,
                         bool has_younger) {
-    if (!self.look(clock.now(), FileId{1, 1, 1}, endpoint, [=] { return has_younger; })) return;
+    if (!self.look(clock.now(), serve::FileId{1, 1, 1}, endpoint, [=] { return has_younger; }))
+      return;
     ++attempts;
     self.stream_began(clock.now());
     self.answered(clock.now(), "");

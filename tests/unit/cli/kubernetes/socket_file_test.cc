@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "core/base/random.h"
-#include "tests/unit/cli/kubernetes/temp_dir.h"
+#include "tests/unit/core/base/temp_dir.h"
 
 namespace vrdma::cli::kubernetes {
 namespace {

@@ -91,7 +91,7 @@ TEST(TenantTotals, what_only_grows_outlives_the_vdevice) {
 class MetricsTest : public testing::Test {
  protected:
   MetricsTest() {
-    server_ = MetricsServer::start(*loop_, "unix:" + path_, [](const auto& then) {
+    server_ = serve_metrics(*loop_, "unix:" + path_, [](const auto& then) {
                 then({{"daemon", "vdevices", 1, {}, true},
                       {"red0",
                        "work_bytes",
@@ -136,7 +136,7 @@ class MetricsTest : public testing::Test {
   TempDir temp_;
   std::string path_ = temp_.path() + "/metrics";
   std::unique_ptr<base::EventLoop> loop_ = base::EventLoop::create().value();
-  std::unique_ptr<MetricsServer> server_;
+  std::unique_ptr<serve::HttpServer> server_;
   std::thread control_;
 };
 
@@ -180,7 +180,7 @@ TEST(Metrics, only_for_this_host) {
   const auto loop = base::EventLoop::create().value();
   for (const char* address : {"0.0.0.0:9464", "[::]:9464", "127.0.0.1", "127.0.0.1:0", ":9464",
                               "127.0.0.1:65536", "127.0.0.1:1x", "unix:", "", "localhost:9464"}) {
-    const auto server = MetricsServer::start(*loop, address, {});
+    const auto server = serve_metrics(*loop, address, {});
     ASSERT_FALSE(server) << address;
     EXPECT_EQ(server.error().code(), EINVAL) << address;
   }
@@ -190,17 +190,17 @@ TEST(Metrics, a_socket_that_a_dead_daemon_left_is_replaced_and_a_living_ones_not
   const TempDir temp;
   const auto loop = base::EventLoop::create().value();
   const std::string path = temp.path() + "/m";
-  auto first = MetricsServer::start(*loop, "unix:" + path, {});
+  auto first = serve_metrics(*loop, "unix:" + path, {});
   ASSERT_TRUE(first);
-  const auto second = MetricsServer::start(*loop, "unix:" + path, {});
+  const auto second = serve_metrics(*loop, "unix:" + path, {});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code(), EADDRINUSE);
   std::filesystem::rename(path, path + "~");
   first->reset();
   std::filesystem::rename(path + "~", path);
-  EXPECT_TRUE(MetricsServer::start(*loop, "unix:" + path, {}));
+  EXPECT_TRUE(serve_metrics(*loop, "unix:" + path, {}));
   std::ofstream(temp.path() + "/file") << "precious";
-  EXPECT_FALSE(MetricsServer::start(*loop, "unix:" + temp.path() + "/file", {}));
+  EXPECT_FALSE(serve_metrics(*loop, "unix:" + temp.path() + "/file", {}));
   EXPECT_TRUE(std::filesystem::exists(temp.path() + "/file"));
 }
 

@@ -1,4 +1,4 @@
-#include "cli/kubernetes/serve/http.h"
+#include "core/serve/http.h"
 
 #include <netdb.h>
 #include <sys/epoll.h>
@@ -10,10 +10,10 @@
 #include <chrono>
 #include <cstring>
 
-#include "cli/kubernetes/sockets/unix_path.h"
 #include "core/base/option_check.h"
+#include "core/serve/unix_path.h"
 
-namespace vrdma::cli::kubernetes {
+namespace vrdma::serve {
 
 namespace {
 
@@ -28,18 +28,22 @@ struct Place {
   std::string path;  // of a unix socket; then there is no address
 };
 
-base::Result<Place> parse(const std::string& text) {
-  const auto invalid = base::fail(
-      EINVAL, base::in_quotes(text) + " is not unix:PATH, ADDRESS:PORT or [ADDRESS]:PORT");
+base::Result<Place> parse(const std::string& text, HttpServer::Reach reach) {
+  const bool anywhere = reach == HttpServer::Reach::kNetwork;
+  const auto invalid =
+      base::fail(EINVAL, base::in_quotes(text) +
+                             (anywhere ? " is not unix:PATH, ADDRESS:PORT or [ADDRESS]:PORT"
+                                       : " is not unix:PATH, 127.0.0.1:PORT or [::1]:PORT"));
   Place place;
-  if (text.starts_with(kUnix)) {
-    place.path = text.substr(kUnix.size());
+  if (auto path = HttpServer::path_of(text)) {
+    place.path = std::move(*path);
     const auto valid = check_path(place.path);
     return valid ? base::Result<Place>(place) : base::pass(valid.error());
   }
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return invalid;
   std::string host = text.substr(0, colon);
+  if (!anywhere && host != "127.0.0.1" && host != "[::1]") return invalid;
   const bool brackets = host.front() == '[' && host.back() == ']';
   if (brackets) host = host.substr(1, host.size() - 2);
   uint16_t port = 0;
@@ -89,29 +93,32 @@ std::string response(const HttpAnswer& answer, bool without_body) {
 
 }  // namespace
 
-base::Result<void> HttpServer::check(const std::string& address) {
-  const auto place = parse(address);
+std::optional<std::string> HttpServer::path_of(const std::string& address) {
+  if (!address.starts_with(kUnix)) return {};
+  return address.substr(kUnix.size());
+}
+
+base::Result<void> HttpServer::check(const std::string& address, Reach reach) {
+  const auto place = parse(address, reach);
   if (!place) return base::pass(place.error());
   return {};
 }
 
 base::Result<std::unique_ptr<HttpServer>> HttpServer::start(base::EventLoop& loop,
-                                                            const std::string& address,
+                                                            const std::string& address, Reach reach,
                                                             Handler handler) {
-  const auto place = parse(address);
+  const auto place = parse(address, reach);
   if (!place) return base::pass(place.error());
   auto listener = listen_on(*place, address);
   if (!listener) return base::pass(std::move(listener).error());
-  return std::unique_ptr<HttpServer>(
-      new HttpServer(loop, std::move(handler), std::move(*listener), place->path));
+  std::unique_ptr<HttpServer> server(new HttpServer(loop, std::move(handler), place->path));
+  auto acceptor = Acceptor::start(
+      loop, std::move(*listener),
+      Acceptor::accept([raw = server.get()](base::Fd client) { raw->admit(std::move(client)); }));
+  if (!acceptor) return base::pass(std::move(acceptor).error());
+  server->acceptor_ = std::move(*acceptor);
+  return server;
 }
-
-HttpServer::HttpServer(base::EventLoop& loop, Handler handler, base::Fd listener, std::string path)
-    : loop_(loop),
-      handler_(std::move(handler)),
-      listener_(std::move(listener)),
-      path_(std::move(path)),
-      acceptor_(loop, listener_.get(), [this](base::Fd client) { admit(std::move(client)); }) {}
 
 HttpServer::~HttpServer() {
   if (!path_.empty()) ::unlink(path_.c_str());
@@ -130,7 +137,8 @@ bool HttpServer::watch(uint64_t id, Client& client, uint32_t events) {
   client.watch.reset();
   auto watch = loop_.watch(client.fd.get(), events, [this, id](uint32_t) {
     Client& ready = clients_.at(id);
-    if (!(ready.answer.empty() ? receive(id, ready) : send(id, ready))) clients_.erase(id);
+    const bool goes_on = ready.answer.empty() ? receive(id, ready) : send(id, ready);
+    if (!goes_on) clients_.erase(id);
   });
   if (!watch) return false;
   client.watch = std::move(*watch);
@@ -146,18 +154,30 @@ bool HttpServer::receive(uint64_t id, Client& client) {
   client.request.append(buffer, static_cast<size_t>(got));
   const bool whole = client.request.find("\r\n\r\n") != std::string::npos;
   if (!whole && client.request.size() <= kMaxRequest) return true;
-  client.answer = whole ? answer_to(client.request)
-                        : response({"431 Request Header Fields Too Large", "too long\n"}, false);
-  return send(id, client);
+  if (whole) return ask(id, client);
+  return answer(id, client, response({"431 Request Header Fields Too Large", "too long\n"}, false));
 }
 
-std::string HttpServer::answer_to(const std::string& request) const {
-  const std::string line = request.substr(0, request.find("\r\n"));
+bool HttpServer::ask(uint64_t id, Client& client) {
+  const std::string line = client.request.substr(0, client.request.find("\r\n"));
   const bool head = line.starts_with("HEAD ");
   if (!head && !line.starts_with("GET "))
-    return response({"405 Method Not Allowed", "only GET\n"}, false);
+    return answer(id, client, response({"405 Method Not Allowed", "only GET\n"}, false));
   const size_t begin = line.find(' ') + 1;
-  return response(handler_(line.substr(begin, line.find_first_of(" ?", begin) - begin)), head);
+  client.watch.reset();  // what else it sends is not read
+  handler_(line.substr(begin, line.find_first_of(" ?", begin) - begin),
+           [this, id, head, alive = std::weak_ptr(alive_)](const HttpAnswer& its) {
+             if (alive.expired()) return;
+             const auto asker = clients_.find(id);
+             if (asker != clients_.end() && !answer(id, asker->second, response(its, head)))
+               clients_.erase(asker);
+           });
+  return clients_.contains(id);  // it may have got its answer at once
+}
+
+bool HttpServer::answer(uint64_t id, Client& client, std::string text) {
+  client.answer = std::move(text);
+  return send(id, client);
 }
 
 // False: all is sent, or the connection has ended.
@@ -173,4 +193,4 @@ bool HttpServer::send(uint64_t id, Client& client) {
   return false;
 }
 
-}  // namespace vrdma::cli::kubernetes
+}  // namespace vrdma::serve

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/fd.h"
 
-namespace vrdma::cli::kubernetes {
+namespace vrdma::serve {
 
 // Whether the path can be that of a socket. The sentence names the limit.
 [[nodiscard]] base::Result<void> check_path(const std::string& path);
@@ -33,4 +33,4 @@ struct FileId {
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-}  // namespace vrdma::cli::kubernetes
+}  // namespace vrdma::serve

@@ -1,4 +1,4 @@
-#include "vrdmad/broker/acceptor.h"
+#include "core/serve/acceptor.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-namespace vrdma::vrdmad {
+namespace vrdma::serve {
 
 namespace {
 constexpr int kAtOnce = 8;
@@ -68,4 +68,4 @@ void Acceptor::look_away(base::Duration how_long) {
   });
 }
 
-}  // namespace vrdma::vrdmad
+}  // namespace vrdma::serve

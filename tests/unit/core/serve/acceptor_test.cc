@@ -1,4 +1,4 @@
-#include "vrdmad/broker/acceptor.h"
+#include "core/serve/acceptor.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace vrdma::vrdmad {
+namespace vrdma::serve {
 namespace {
 
 // A socket that listens on an address that the kernel chooses, and its clients.
@@ -107,4 +107,4 @@ TEST_F(Listening, LeavesWhoWaitsToWhoStopsIt) {
 }
 
 }  // namespace
-}  // namespace vrdma::vrdmad
+}  // namespace vrdma::serve

@@ -8,7 +8,7 @@
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
 
-namespace vrdma::vrdmad {
+namespace vrdma::serve {
 
 class Acceptor {
  public:
@@ -48,4 +48,4 @@ class Acceptor {
   base::EventLoop::Timer retry_;  // active instead of incoming_ during a pause
 };
 
-}  // namespace vrdma::vrdmad
+}  // namespace vrdma::serve

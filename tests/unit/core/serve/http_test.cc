@@ -1,34 +1,54 @@
-#include "cli/kubernetes/serve/http.h"
+#include "core/serve/http.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "cli/kubernetes/sockets/unix_path.h"
-#include "tests/unit/cli/kubernetes/temp_dir.h"
+#include "core/serve/unix_path.h"
 #include "tests/unit/core/base/run_until.h"
+#include "tests/unit/core/base/temp_dir.h"
 
-namespace vrdma::cli::kubernetes {
+namespace vrdma::serve {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-TEST(PluginHttp, checks_addresses) {
+constexpr auto kNetwork = HttpServer::Reach::kNetwork;
+constexpr auto kHost = HttpServer::Reach::kHost;
+
+TEST(Http, checks_addresses) {
   for (const char* good : {"127.0.0.1:80", "0.0.0.0:9091", "[::]:9091", "[::1]:1", "unix:/run/x"})
-    EXPECT_TRUE(HttpServer::check(good)) << good;
+    EXPECT_TRUE(HttpServer::check(good, kNetwork)) << good;
   for (const char* bad : {"", ":80", "80", "localhost:80", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:",
                           "1.2.3.4:x", "::1:80", "[::1]", "[]:80", "[1.2.3.4]:80", "unix:", "[:1"})
-    EXPECT_FALSE(HttpServer::check(bad)) << bad;
+    EXPECT_FALSE(HttpServer::check(bad, kNetwork)) << bad;
+}
+
+TEST(Http, of_the_host_alone_is_on_loopback) {
+  for (const char* good : {"127.0.0.1:80", "[::1]:9091", "unix:/run/x"})
+    EXPECT_TRUE(HttpServer::check(good, kHost)) << good;
+  for (const char* bad : {"0.0.0.0:80", "[::]:80", "127.0.0.2:80", "127.0.0.1:0"})
+    EXPECT_FALSE(HttpServer::check(bad, kHost)) << bad;
+  EXPECT_EQ(HttpServer::path_of("unix:/run/x"), "/run/x");
+  EXPECT_FALSE(HttpServer::path_of("127.0.0.1:80"));
 }
 
 class HttpTest : public testing::Test {
  protected:
   HttpTest() {
-    auto server = HttpServer::start(*loop_, "unix:" + path_, [](const std::string& path) {
-      return HttpAnswer{"200 OK", "you asked for " + path + "\n"};
-    });
+    auto server =
+        HttpServer::start(*loop_, "unix:" + path_, kNetwork,
+                          [this](const std::string& path, const HttpServer::Answer& answer) {
+                            ++questions_;
+                            if (path != "/later")
+                              return answer({"200 OK", "you asked for " + path + "\n"});
+                            later_ = loop_->after(std::chrono::milliseconds(10), [this, answer] {
+                              answer({"200 OK", "it is late\n"});
+                              ++answers_;
+                            });
+                          });
     EXPECT_TRUE(server) << server.error().message();
     server_ = std::move(*server);
   }
@@ -54,6 +74,8 @@ class HttpTest : public testing::Test {
   const test::TempDir dir_;
   const std::string path_ = dir_ / "http";
   std::unique_ptr<base::EventLoop> loop_ = std::move(*base::EventLoop::create());
+  base::EventLoop::Timer later_;
+  int questions_ = 0, answers_ = 0;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -67,6 +89,15 @@ TEST_F(HttpTest, answers_a_request) {
   EXPECT_THAT(answer_to("GET /" + std::string(9000, 'x')), StartsWith("HTTP/1.1 431 "));
 }
 
+TEST_F(HttpTest, may_answer_later) {
+  EXPECT_THAT(answer_to("GET /later HTTP/1.1\r\n\r\n"), HasSubstr("\r\n\r\nit is late\n"));
+  const auto asker = connect();
+  (void)::send(asker.get(), "GET /later HTTP/1.1\r\n\r\n", 23, MSG_NOSIGNAL);
+  EXPECT_TRUE(test::run_until(*loop_, [this] { return questions_ == 2; }));
+  server_.reset();  // before its answer
+  EXPECT_TRUE(test::run_until(*loop_, [this] { return answers_ == 2; }));
+}
+
 TEST_F(HttpTest, has_a_limit_of_connections) {
   std::vector<base::Fd> idle;
   for (int i = 0; i < 16; ++i) idle.push_back(connect());
@@ -77,10 +108,11 @@ TEST_F(HttpTest, has_a_limit_of_connections) {
 }
 
 TEST_F(HttpTest, owns_its_socket) {
-  EXPECT_FALSE(HttpServer::start(*loop_, "unix:" + path_, {})) << "another server listens";
+  EXPECT_FALSE(HttpServer::start(*loop_, "unix:" + path_, kNetwork, {}))
+      << "another server listens";
   server_.reset();
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 }  // namespace
-}  // namespace vrdma::cli::kubernetes
+}  // namespace vrdma::serve

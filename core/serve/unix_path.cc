@@ -1,10 +1,10 @@
-#include "cli/kubernetes/sockets/unix_path.h"
+#include "core/serve/unix_path.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
-namespace vrdma::cli::kubernetes {
+namespace vrdma::serve {
 
 namespace {
 
@@ -70,4 +70,4 @@ std::optional<FileId> file_at(const std::string& path) {
   return FileId{status.st_dev, status.st_ino, nanoseconds_of(status.st_ctim)};
 }
 
-}  // namespace vrdma::cli::kubernetes
+}  // namespace vrdma::serve

@@ -24,7 +24,7 @@ class TempDir {
   }
 
  private:
-  std::string path_ = "/tmp/vrdma-plugin-XXXXXX";
+  std::string path_ = "/tmp/vrdma-test-XXXXXX";
 };
 
 // As a whole, so that no reader sees a part.

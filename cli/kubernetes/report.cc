@@ -1,4 +1,4 @@
-#include "cli/kubernetes/serve/report.h"
+#include "cli/kubernetes/report.h"
 
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
@@ -69,7 +69,7 @@ std::string metrics_text(const PluginStatus& status) {
   return prometheus::TextSerializer().Serialize(all);
 }
 
-HttpAnswer answer_to(const std::string& path, const PluginStatus& status) {
+serve::HttpAnswer answer_to(const std::string& path, const PluginStatus& status) {
   if (path == "/metrics") return {"200 OK", metrics_text(status)};
   if (path == "/healthz") return {"200 OK", "ok\n"};
   if (path != "/readyz") return {"404 Not Found", "only /metrics, /healthz and /readyz\n"};
