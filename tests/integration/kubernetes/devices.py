@@ -29,11 +29,25 @@ class Client:
         self.resource, self.path = resource, path
         self.channel = channel_to(path)
         self.watch = None
+        self.closed = False
+
+    def connect(self):
+        """Raises grpc.FutureTimeoutError after 10 s, or when close() has been called meanwhile: gRPC would not tell."""
+        ready = grpc.channel_ready_future(self.channel)
+        for _ in range(100):
+            if self.closed:
+                break
+            try:
+                return ready.result(timeout=0.1)
+            except grpc.FutureTimeoutError:
+                pass
+        raise grpc.FutureTimeoutError()
 
     def call(self, method, message=b"", timeout=30):
         return call(self.channel, f"/{VERSION}.DevicePlugin/{method}", message, timeout)
 
     def close(self):
+        self.closed = True
         if self.watch:
             self.watch.cancel()
         self.channel.close()
@@ -117,7 +131,7 @@ class Devices:
         with self.lock:
             self.clients[resource] = client  # before it is connected: connectClient()
         try:
-            grpc.channel_ready_future(client.channel).result(timeout=10)
+            client.connect()
             # 1.36 asks for the options while the plugin waits for the answer of Register (PluginConnected), so that a
             # plugin must serve before it registers.
             self.use(client, client.call("GetDevicePluginOptions"))
@@ -130,7 +144,7 @@ class Devices:
     def connect_old(self, resource, path, options):
         client = Client(resource, path)
         try:
-            grpc.channel_ready_future(client.channel).result(timeout=10)
+            client.connect()
         except grpc.FutureTimeoutError:
             self.say(f"nothing listens on {path}")
             return
