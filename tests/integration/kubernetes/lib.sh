@@ -11,9 +11,9 @@ need_plugin() {
   /usr/bin/python3 -c 'import grpc' 2>/dev/null || skip "python3-grpcio is not installed"
 }
 
-# kubelet_start [OPTION]...: its directory is $T/device-plugins, its log $T/kubelet.log.
+# kubelet_start [OPTION]...: its directory is $T/device-plugins or $DEVICE_PLUGINS, its log $T/kubelet.log.
 kubelet_start() {
-  "$KUBERNETES/kubelet.py" "$@" "$T/device-plugins" "$T/kubelet.control" >>"$T/kubelet.log" 2>&1 &
+  "$KUBERNETES/kubelet.py" "$@" "${DEVICE_PLUGINS:-$T/device-plugins}" "$T/kubelet.control" >>"$T/kubelet.log" 2>&1 &
   PID[kubelet]=$!
   wait_until 20 test -S "$T/kubelet.control" || fail "the stand-in for the kubelet does not start: $(<"$T/kubelet.log")"
 }
@@ -44,3 +44,103 @@ refused_pod() {
   if ask pod "${@:2}" >"$T/refused.log" 2>&1; then fail "pod $2 starts: $1"; fi
   grep -qE "$1" "$T/refused.log" || fail "pod $2 is refused by: $(<"$T/refused.log")"
 }
+
+# ---- pods that containerd runs ---------------------------------------------------------------------
+
+need_pods() {
+  local name
+  for name in runc ib_write_bw; do need "$name"; done
+  for name in bridge host-local loopback; do [[ -x /usr/lib/cni/$name ]] || skip "containernetworking-plugins is not installed"; done
+  need_plugin
+  apart "$@"
+}
+# pods_setup: a containerd of Debian 13 in PATH, which is only unpacked, a network of pods, and an image of programs of RDMA,
+# $POD_IMAGE. After setup().
+readonly POD_IMAGE=registry.local/vrdma/pod:1
+pods_setup() {
+  [[ -x $BUILD/lib/vrdma/vrdma-oci-hook ]] || skip "the hook is not built with a sanitizer"
+  NAMESPACE=k8s.io
+  trap 'status=$? command=$BASH_COMMAND; set +e; pods_stop 2>/dev/null; remove_groups; finish "$status" "$command"' EXIT
+  root_of trixie containerd
+  own_etc
+  ip link set lo up
+  one_cgroup_version
+  mkdir "$T"/{bin,cni}
+  ln -s "$(type -P runc)" "$T/bin/runc"
+  PATH=$T/bin:$ROOT/usr/bin:$PATH  # that containerd calls the runc of this release
+  containerd --version >"$T/version.log" 2>&1 || skip "containerd of trixie does not run here: $(head -1 "$T/version.log")"
+  say "$(<"$T/version.log"), $(runc --version | head -1)"
+  cat >"$T/cni/lab.conflist" <<CNI
+{"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "bridge", "bridge": "lab0", "isGateway": true, "ipMasq": false,
+  "ipam": {"type": "host-local", "dataDir": "$T/cni-state", "ranges": [[{"subnet": "10.89.9.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+CNI
+  "$KUBERNETES/image.py" "$T/image.tar" "$POD_IMAGE" bash sh sleep cat ls grep id ib_write_bw ibv_devinfo 2>"$T/image.log" ||
+    fail "no image: $(<"$T/image.log")"
+}
+# The kubelet ends first, because it starts containers again. What a test that fails leaves is killed.
+pods_stop() {
+  [[ -z ${PID[kubelet]:-} ]] || kill -9 "${PID[kubelet]}"
+  containerd_stop
+  [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
+  [[ $status -eq 0 ]] || find /sys/fs/cgroup -path "*/vr$$/*cgroup.procs" -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -9
+  unmount_all
+}
+readonly CRI='[plugins."io.containerd.grpc.v1.cri"'  # a table of containerd's configuration, without the end of its name
+# runtime_start [LINE]...: containerd for pods, with these lines in the table of the CRI.
+runtime_start() {
+  containerd_start "$CRI]" "$@" '  restrict_oom_score_adj = true' "  sandbox_image = \"$POD_IMAGE\"" \
+    "$CRI.cni]" '  bin_dir = "/usr/lib/cni"' "  conf_dir = \"$T/cni\"" \
+    "$CRI.containerd.runtimes.runc]" '  runtime_type = "io.containerd.runc.v2"'
+  prlimit --pid "${PID[containerd]}" --memlock=0:0  # and so of containers
+}
+import_image() { # ARCHIVE
+  ctr_ images import "$1" >"$T/import.log" 2>&1 || fail "ctr images import: $(<"$T/import.log")"
+}
+
+# vdevices: id:NUMBER SANDBOX LABELS of each.
+vdevices() {
+  ctl vdev list -o json | python3 -c '
+import json, sys
+for v in json.load(sys.stdin):
+    labels = v["labels"]
+    print("id:" + str(v["id"]), labels.get("pod"), *(f"{k}={labels[k]}" for k in sorted(labels) if k not in ("pod", "container")))'
+}
+field_of() { ctl vdev show "$1" -o json | sed -nE "s/^ *\"$2\": \"(.*)\",?\$/\1/p"; } # VDEVICE FIELD
+vdev_of() { vdevices | awk -v pod="$(of_pod "$1" sandbox)" '$2 == pod { print $1 }'; } # POD
+# traffic SERVER CLIENT OPTION...: spawns `server` and `client`, ib_write_bw by rdma_cm between two pods.
+traffic() {
+  ask exec "$1" -- ib_write_bw -R -F "${@:3}" >"$T/server.log" 2>&1 &
+  PID[server]=$!
+  local device
+  device=$(vdev_of "$1")
+  wait_until 20 listening_or_ended "$device" || fail "the server in $1 does not listen: $(<"$T/server.log")"
+  ! ended "${PID[server]}" || fail "the server in $1 ends: $(<"$T/server.log")"
+  ask exec "$2" -- ib_write_bw -R -F "${@:3}" "$(of_pod "$1" address)" >"$T/client.log" 2>&1 &
+  PID[client]=$!
+}
+listening_or_ended() { ended "${PID[server]}" || listening "$1"; }
+# spread SERVER CLIENT: 2,000 messages arrive. A client that is refused tries again: refused_again().
+spread() {
+  local _
+  for _ in {1..5}; do
+    traffic "$@" -n 2000
+    wait_until 60 ended "${PID[client]}" || fail "the client in $2 does not end"
+    if refused_again; then continue; fi
+    both_end_well ib_write_bw
+    say "ib_write_bw from $2 to $1: $(awk '$1 == 65536 { print $4 }' "$T/client.log") MB/s"
+    return
+  done
+  fail "the client always comes before its server"
+}
+# endless SERVER CLIENT: there is traffic, which does not end by itself.
+endless() {
+  local _
+  for _ in {1..5}; do
+    traffic "$@" --run_infinitely -D 1
+    wait_until 20 works_or_ended "$(vdev_of "$2")" || fail "there is no traffic from $2: $(<"$T/client.log")"
+    if ! ended "${PID[client]}"; then return; fi
+    refused_again || fail "there is no traffic: $(<"$T/client.log")"
+  done
+  fail "the client always comes before its server"
+}
+works_or_ended() { ended "${PID[client]}" || works "$1"; }

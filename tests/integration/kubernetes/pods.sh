@@ -8,29 +8,10 @@
 #   +--------------------+                     +-------------------+  +-------------------+
 here=$(realpath "$(dirname "$0")")
 . "$here/lib.sh"
-for program in runc ib_write_bw; do need "$program"; done
-for plugin in bridge host-local loopback; do [[ -x /usr/lib/cni/$plugin ]] || skip "containernetworking-plugins is not installed"; done
-need_plugin
-apart "$@"
+need_pods "$@"
 setup
-[[ -x $BUILD/lib/vrdma/vrdma-oci-hook ]] || skip "the hook is not built with a sanitizer"
-NAMESPACE=k8s.io
-pods_stop() {
-  containerd_stop
-  [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
-  unmount_all
-}
-trap 'status=$? command=$BASH_COMMAND; set +e; pods_stop 2>/dev/null; remove_groups; finish "$status" "$command"' EXIT
+pods_setup
 mount -t tmpfs tmpfs /run/netns
-own_etc
-ip link set lo up
-one_cgroup_version
-root_of trixie containerd
-mkdir "$T"/{bin,cni}
-ln -s "$(type -P runc)" "$T/bin/runc"
-PATH=$T/bin:$ROOT/usr/bin:$PATH  # that containerd calls the runc of this release
-containerd --version >"$T/version.log" 2>&1 || skip "containerd of trixie does not run here: $(head -1 "$T/version.log")"
-say "$(<"$T/version.log"), $(runc --version | head -1)"
 
 # ---- a node ---------------------------------------------------------------------------------------
 
@@ -44,75 +25,17 @@ tenant = namespace
 fabric = namespace
 devices = 4
 CLASSES
-cat >"$T/cni/lab.conflist" <<CNI
-{"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "bridge", "bridge": "lab0", "isGateway": true, "ipMasq": false,
-  "ipam": {"type": "host-local", "dataDir": "$T/cni-state", "ranges": [[{"subnet": "10.89.9.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
-CNI
-image=registry.local/vrdma/pod:1
-"$here/image.py" "$T/image.tar" "$image" bash sh sleep cat ls grep id ib_write_bw ibv_devinfo 2>"$T/image.log" ||
-  fail "no image: $(<"$T/image.log")"
 start_hooks_daemon
 ctl cdi generate
-cri='[plugins."io.containerd.grpc.v1.cri"'
-containerd_start "$cri]" '  enable_cdi = true' '  restrict_oom_score_adj = true' "  sandbox_image = \"$image\"" \
-  "$cri.cni]" '  bin_dir = "/usr/lib/cni"' "  conf_dir = \"$T/cni\"" \
-  "$cri.containerd.runtimes.runc]" '  runtime_type = "io.containerd.runc.v2"'
-prlimit --pid "${PID[containerd]}" --memlock=0:0  # and so of containers
-ctr_ images import "$T/image.tar" >"$T/import.log" 2>&1 || fail "ctr images import: $(<"$T/import.log")"
-kubelet_start --runtime "$T/containerd.sock" --image "$image" --cgroup "/vr$$"
+runtime_start '  enable_cdi = true'
+import_image "$T/image.tar"
+kubelet_start --runtime "$T/containerd.sock" --image "$POD_IMAGE" --cgroup "/vr$$"
 plugin_start plugin
 becomes 20 small 8 8
 becomes 5 spaced 4 4
 say "the node has 8 devices of class small"
 
 no_vdevices() { [[ $(ctl vdev list | wc -l) -eq 1 ]]; }
-# vdevices: id:NUMBER SANDBOX LABELS of each.
-vdevices() {
-  ctl vdev list -o json | python3 -c '
-import json, sys
-for v in json.load(sys.stdin):
-    labels = v["labels"]
-    print("id:" + str(v["id"]), labels.get("pod"), *(f"{k}={labels[k]}" for k in sorted(labels) if k not in ("pod", "container")))'
-}
-field_of() { ctl vdev show "$1" -o json | sed -nE "s/^ *\"$2\": \"(.*)\",?\$/\1/p"; } # VDEVICE FIELD
-vdev_of() { vdevices | awk -v pod="$(of_pod "$1" sandbox)" '$2 == pod { print $1 }'; } # POD
-# traffic SERVER CLIENT OPTION...: spawns `server` and `client`, ib_write_bw by rdma_cm between two pods.
-traffic() {
-  ask exec "$1" -- ib_write_bw -R -F "${@:3}" >"$T/server.log" 2>&1 &
-  PID[server]=$!
-  local device
-  device=$(vdev_of "$1")
-  wait_until 20 listening_or_ended "$device" || fail "the server in $1 does not listen: $(<"$T/server.log")"
-  ! ended "${PID[server]}" || fail "the server in $1 ends: $(<"$T/server.log")"
-  ask exec "$2" -- ib_write_bw -R -F "${@:3}" "$(of_pod "$1" address)" >"$T/client.log" 2>&1 &
-  PID[client]=$!
-}
-listening_or_ended() { ended "${PID[server]}" || listening "$1"; }
-# spread SERVER CLIENT: 2,000 messages arrive. A client that is refused tries again: refused_again().
-spread() {
-  local _
-  for _ in {1..5}; do
-    traffic "$@" -n 2000
-    wait_until 60 ended "${PID[client]}" || fail "the client in $2 does not end"
-    if refused_again; then continue; fi
-    both_end_well ib_write_bw
-    say "ib_write_bw from $2 to $1: $(awk '$1 == 65536 { print $4 }' "$T/client.log") MB/s"
-    return
-  done
-  fail "the client always comes before its server"
-}
-# endless SERVER CLIENT: there is traffic, which does not end by itself.
-endless() {
-  local _
-  for _ in {1..5}; do
-    traffic "$@" --run_infinitely -D 1
-    wait_until 20 works_or_ended "$(vdev_of "$2")" || fail "there is no traffic from $2: $(<"$T/client.log")"
-    if ! ended "${PID[client]}"; then return; fi
-    refused_again || fail "there is no traffic: $(<"$T/client.log")"
-  done
-  fail "the client always comes before its server"
-}
-works_or_ended() { ended "${PID[client]}" || works "$1"; }
 
 # ---- two pods -------------------------------------------------------------------------------------
 

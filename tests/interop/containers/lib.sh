@@ -146,20 +146,27 @@ containers_pair() {
 
 # ---- containerd -----------------------------------------------------------------------------------
 
-# containerd_start [LINE]...: a containerd of the test, with these lines of configuration besides.
+# containerd_start [LINE]...: a containerd of the test, with these lines of configuration besides. After containerd_end, its
+# containers go on.
+CONTAINERD=  # its socket; empty: $T/containerd.sock
 containerd_start() {
+  CONTAINERD=${CONTAINERD:-$T/containerd.sock}
   mkdir -p /run/containerd
-  mount -t tmpfs tmpfs /run/containerd  # sockets of shims and the state of runc are the test's
+  mountpoint -q /run/containerd || mount -t tmpfs tmpfs /run/containerd  # sockets of shims and the state of runc are the test's
   {
     printf '%s\n' 'version = 2' "root = \"$T/containerd/root\"" "state = \"$T/containerd/state\"" "$@"
-    printf '%s\n' '[grpc]' "  address = \"$T/containerd.sock\"" '[ttrpc]' "  address = \"$T/containerd.ttrpc\""
+    printf '%s\n' '[grpc]' "  address = \"$CONTAINERD\"" '[ttrpc]' "  address = \"$T/containerd.ttrpc\""
   } >"$T/containerd.toml"
-  containerd --log-level warn --config "$T/containerd.toml" >"$T/containerd.log" 2>&1 &
+  containerd --log-level warn --config "$T/containerd.toml" >>"$T/containerd.log" 2>&1 &
   PID[containerd]=$!
   wait_until 20 containerd_answers || fail "containerd does not answer"
 }
 NAMESPACE=vr$$  # of containerd
-ctr_() { timeout 60 ctr --address "$T/containerd.sock" --namespace "$NAMESPACE" "$@"; }
+ctr_() { timeout 60 ctr --address "$CONTAINERD" --namespace "$NAMESPACE" "$@"; }
+containerd_end() {
+  kill "${PID[containerd]}"
+  reap containerd 20
+}
 containerd_answers() { ctr_ version >/dev/null 2>&1; }
 # Shims, which are no children of containerd, end with their containers.
 containerd_stop() {
