@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""kubelet.py DIRECTORY CONTROL [--old] [--runtime SOCKET --image IMAGE --cgroup GROUP]: a stand-in for the kubelet.
+"""kubelet.py DIRECTORY CONTROL [--old] [--runtime SOCKET --image IMAGE --cgroup GROUP [--logs LOGS]]: a stand-in for the kubelet.
 
 Serves device plugins in DIRECTORY as the real one does in /var/lib/kubelet/device-plugins (devices.py), and has pods run
 by a container engine (cri.py), if there is one. It is of release 1.36, or with --old of 1.20. ask.py sends it commands by the
@@ -18,6 +18,13 @@ socket CONTROL:
     cut RESOURCE               ends the stream of the resource's plugin
     end-predecessor RESOURCE   ends the streams of plugins that registered the resource before
     twice                      the next pod gets an id that another one has
+
+and of DaemonSets (deploy.py), whose pods are NAMESPACE/DAEMONSET and whose containers are restarted when they end:
+
+    apply MANIFESTS            starts the pods that do not run, and passes ConfigMaps on to those that do
+    probe POD readiness|liveness                                 fails if a probe of that kind fails, and says why
+    containers POD             lines: container, id, attempt
+    once POD --container NAME -- COMMAND                         runs a command with the volumes of that container
 """
 import argparse
 import json
@@ -30,7 +37,8 @@ import uuid
 
 import grpc
 
-from cri import Runtime
+from cri import USER, Container, Runtime
+from deploy import Deployment, Failure
 from devices import Devices, Refusal
 
 
@@ -44,6 +52,9 @@ class Pod:
         self.namespace = self.namespace or "default"
         self.uid = uid or str(uuid.uuid4())
         self.host_network = host_network
+        self.host_pid = False
+        self.user = USER
+        self.annotations, self.logs = {}, ""
         self.attempt = 0
         self.sandbox = None
         self.command = []
@@ -54,6 +65,8 @@ class Kubelet:
     def __init__(self, options):
         self.devices = Devices(options.directory, options.old, say)
         self.runtime = Runtime(options.runtime, options.image, options.cgroup) if options.runtime else None
+        pods = os.path.dirname(os.path.abspath(options.directory)) + "/pods"
+        self.deployment = Deployment(self.runtime, pods, options.logs, say)
         self.pods = {}
         self.ended = set()  # uids
         self.devices.start()
@@ -62,9 +75,10 @@ class Kubelet:
 
     def pod_of(self, name):
         key = name if "/" in name else "default/" + name
-        if key not in self.pods:
+        pod = self.pods.get(key) or self.deployment.pods.get(key)
+        if not pod:
             raise Refusal(f"there is no pod {key}")
-        return self.pods[key]
+        return pod
 
     def pod(self, options):
         pod = Pod(options.name, options.uid, options.host_network)
@@ -97,7 +111,7 @@ class Kubelet:
     def start_container(self, pod, name, attempt):
         # Also of a container that is restarted: from the stored answer.
         answer = self.devices.stored_answer(pod.uid, name)
-        container = self.runtime.create(pod, name, attempt, pod.command, answer)
+        container = self.runtime.create(pod, name, attempt, Container(pod.command, answer))
         pod.containers[name] = (container, attempt)
         self.devices.before_start(pod.uid, name)
         self.runtime.start(container)
@@ -118,11 +132,30 @@ class Kubelet:
 
     def delete(self, options):
         pod = self.pod_of(options.name)
+        if options.name in self.deployment.pods:
+            self.deployment.delete(options.name)
+            return []
         if pod.sandbox:
             self.runtime.remove_sandbox(pod.sandbox)
         del self.pods[f"{pod.namespace}/{pod.name}"]
         self.ended.add(pod.uid)
         return []
+
+    # ---- DaemonSets --------------------------------------------------------------------------------
+
+    def apply(self, options):
+        self.deployment.apply(options.name)
+
+    def probe(self, options):
+        complaint = self.pod_of(options.name).probe(options.kind)
+        if complaint:
+            raise Refusal(complaint)
+
+    def containers(self, options):
+        return [f"{name} {container} {attempt}" for name, (container, attempt) in self.pod_of(options.name).containers.items()]
+
+    def once(self, options):
+        self.deployment.run_once(options.name, options.container[0], options.command)
 
     # ---- the manager of devices ------------------------------------------------------------------------
 
@@ -156,6 +189,7 @@ class Kubelet:
         parser.add_argument("--seconds", type=int, default=60)
         parser.add_argument("call")
         parser.add_argument("name", nargs="?")
+        parser.add_argument("kind", nargs="?")
         options = parser.parse_args(words[:end])
         options.command = words[end + 1:]
         calls = {
@@ -163,13 +197,14 @@ class Kubelet:
             "late": self.late, "twice": self.twice, "cut": self.cut, "end-predecessor": self.end_predecessor,
             "restart": self.restart, "stop": lambda _: self.devices.stop(), "start": lambda _: self.devices.start(),
             "status": lambda _: self.devices.status(), "calls": lambda _: [str(self.devices.calls)],
+            "apply": self.apply, "probe": self.probe, "containers": self.containers, "once": self.once,
             "registrations": lambda _: [" ".join(one) for one in self.devices.registrations],
         }
         try:
             if options.call == "exec":
                 return self.execute(options)
             return "".join(line + "\n" for line in calls[options.call](options) or []), "", 0
-        except Refusal as refusal:
+        except (Refusal, Failure, OSError) as refusal:
             return "", f"{refusal}\n", 1
         except grpc.RpcError as error:
             return "", f"{options.call}: {error.details()}\n", 1
@@ -190,6 +225,7 @@ def main():
     parser.add_argument("--runtime")
     parser.add_argument("--image")
     parser.add_argument("--cgroup")
+    parser.add_argument("--logs", default="")
     parser.add_argument("directory")
     parser.add_argument("control")
     options = parser.parse_args()

@@ -91,13 +91,14 @@ def as_it_is(data):
 
 def channel_to(path):
     # A pool of its own: a later channel to a path whose socket was replaced must not meet the old connection.
-    return grpc.insecure_channel("unix:" + path, options=[("grpc.use_local_subchannel_pool", 1)])
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500)]
+    return grpc.insecure_channel("unix:" + path, options=options)
 
 
-def call(channel, method, message, timeout=None):
-    """The answer of `method`, which is "/package.Service/Method"."""
+def call(channel, method, message, timeout=None, wait=False):
+    """The answer of `method`, which is "/package.Service/Method". wait: for a server that is about to start."""
     function = channel.unary_unary(method, request_serializer=as_it_is, response_deserializer=Message)
-    return function(message, timeout=timeout)
+    return function(message, timeout=timeout, wait_for_ready=wait)
 
 
 def stream(channel, method, message=b""):
