@@ -4,6 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "api/hook_wire.h"
+
 namespace vrdma::cli::hook {
 
 namespace {
@@ -53,17 +55,27 @@ Pod pod_in(const Json& config, const std::string& bundle) {
   const auto is = [](const std::string& text, std::string_view part) {
     return text.find(part) != std::string::npos;
   };
+  Pod pod;
   if (is(bundle, "/io.containerd.runtime.v2.task/k8s.io/"))
-    return {text_in(annotations, "io.kubernetes.cri.sandbox-namespace"),
-            text_in(annotations, "io.kubernetes.cri.sandbox-name"),
-            text_in(annotations, "io.kubernetes.cri.sandbox-uid"),
-            text_in(annotations, "io.kubernetes.cri.container-name")};
-  if (is(cgroup, ":crio:") || is(cgroup, "/crio-"))
-    return {text_in(annotations, "io.kubernetes.pod.namespace"),
-            text_in(annotations, "io.kubernetes.pod.name"),
-            text_in(annotations, "io.kubernetes.pod.uid"),
-            text_in(annotations, "io.kubernetes.container.name")};
-  return {};
+    pod = {text_in(annotations, "io.kubernetes.cri.sandbox-namespace"),
+           text_in(annotations, "io.kubernetes.cri.sandbox-name"),
+           text_in(annotations, "io.kubernetes.cri.sandbox-uid"),
+           text_in(annotations, "io.kubernetes.cri.container-name")};
+  else if (is(cgroup, ":crio:") || is(cgroup, "/crio-"))
+    pod = {text_in(annotations, "io.kubernetes.pod.namespace"),
+           text_in(annotations, "io.kubernetes.pod.name"),
+           text_in(annotations, "io.kubernetes.pod.uid"),
+           text_in(annotations, "io.kubernetes.container.name")};
+  using vrdma::hook::Request;
+  const auto fits = [](const std::string& text, size_t room) {
+    return text.size() < room && is_printable(text) && text.find(' ') == std::string::npos;
+  };
+  // Other clients of the runtime may say anything.
+  const bool of_kubernetes = fits(pod.pod_namespace, sizeof Request::pod_namespace) &&
+                             fits(pod.pod_name, sizeof Request::pod_name) &&
+                             fits(pod.pod_uid, sizeof Request::pod_uid) &&
+                             fits(pod.container_name, sizeof Request::container_name);
+  return of_kubernetes ? pod : Pod();
 }
 
 std::vector<std::string> library_path_in(const Json& config) {

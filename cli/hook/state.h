@@ -32,7 +32,8 @@ struct Container {
 };
 [[nodiscard]] base::Result<Container> parse_state(std::string_view json);
 
-// Of which pod of Kubernetes a container is; empty: none.
+// Of which pod of Kubernetes a container is. All are empty if it is of none, or if one of them can
+// be no name of Kubernetes: other clients of a runtime may choose any.
 struct Pod {
   std::string pod_namespace, pod_name, pod_uid, container_name;
 };

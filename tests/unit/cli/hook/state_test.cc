@@ -180,6 +180,13 @@ TEST(Config, the_identity_of_a_pod_is_what_containerd_or_crio_say) {
   EXPECT_EQ(pod("/run/containerd/io.containerd.runtime.v2.task/k8s.io/c1"), "shop web-0 1-2 app");
   EXPECT_EQ(pod("/run/containerd/io.containerd.runtime.v2.task/default/c1"), "   ");
   EXPECT_EQ(pod(podman), "   ") << "an image may have these annotations";
+  const Json known = config;
+  for (const std::string& odd : {std::string(64, 'x'), std::string("a b"), std::string("a\nb")}) {
+    config["annotations"]["io.kubernetes.cri.sandbox-uid"] = odd;
+    EXPECT_EQ(pod("/run/containerd/io.containerd.runtime.v2.task/k8s.io/c1"), "   ")
+        << "another client's";
+  }
+  config = known;
   config["linux"]["cgroupsPath"] = "/libpod_parent/libpod-c1";
   EXPECT_EQ(pod(podman), "   ");
   for (const char* const path : {"kubepods-pod3.slice:crio:c1", "/kubepods/pod3/crio-c1"}) {
