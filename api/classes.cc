@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/base/file_change.h"
 #include "core/base/name.h"
 #include "core/base/printable.h"
 #include "provisioning/permission.h"
@@ -339,13 +340,7 @@ Result<Classes> ClassFile::read() {
   struct stat now {};
   const bool there = ::stat(path_.c_str(), &now) == 0;
   const std::lock_guard lock(mutex_);
-  const auto same = [](const timespec& a, const timespec& b) {
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-  };
-  if (there && classes_ && now.st_dev == seen_.st_dev && now.st_ino == seen_.st_ino &&
-      now.st_size == seen_.st_size && same(now.st_mtim, seen_.st_mtim) &&
-      same(now.st_ctim, seen_.st_ctim))
-    return *classes_;
+  if (there && classes_ && base::is_unchanged(seen_, now)) return *classes_;
   auto classes = Classes::read(path_);
   seen_ = now;
   classes_.reset();

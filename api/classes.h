@@ -8,9 +8,9 @@
 //                                  a tenant of its own
 //   fabric = red                   `user`: uid<N>; `namespace`: k8s/<namespace>; `tenant`: that of
 //                                  its tenant alone. Absent: `containers` if N is 0, else uid<N>
-//   reach = network                its fabric reaches the network from its first vdevice on;
-//   `host`:
-//                                  no vdevice while it does. Absent: as `vrdmactl fabric set` says
+//   reach = network                its fabric reaches the network from its first vdevice on.
+//                                  `host`: no vdevice while it does. Absent: as
+//                                  `vrdmactl fabric set` says
 //   quota = qp=64,mr_bytes=1g
 //   parent = soft
 //   netdev = eth0                  absent: see docs/containers.md

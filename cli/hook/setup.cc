@@ -44,16 +44,16 @@ Result<Request> request_of(const Container& container, const Pod& pod,
   request.op = Op::kSetUp;
   for (auto put : {put_text(container.id, request.container, "the id of the container"),
                    put_text(container.pod, request.pod, "the id of the pod"),
-                   put_text(pod.pod_namespace, request.pod_namespace, "the pod's namespace"),
-                   put_text(pod.pod_name, request.pod_name, "the pod's name"),
-                   put_text(pod.pod_uid, request.pod_uid, "the pod's uid"),
-                   put_text(pod.container_name, request.container_name,
-                            "the name of the container in its pod"),
                    put_text(device_class, request.device_class, "the class of the vdevice"),
                    put_text(container.netdev, request.netdev, "the annotation vrdma.io/netdev"),
                    put_text(container.name, request.name, "the annotation vrdma.io/name"),
                    put_text(container.quota, request.quota, "the annotation vrdma.io/quota")})
     if (!put) return base::pass(std::move(put).error());
+  // They fit (cli/hook/state.h).
+  (void)put_text(pod.pod_namespace, request.pod_namespace, "");
+  (void)put_text(pod.pod_name, request.pod_name, "");
+  (void)put_text(pod.pod_uid, request.pod_uid, "");
+  (void)put_text(pod.container_name, request.container_name, "");
   return request;
 }
 

@@ -27,10 +27,6 @@ std::string is_domain(const std::string& text) {
   return valid ? "" : base::in_quotes(text) + " is not a domain such as vrdma.io";
 }
 
-std::string is_absolute(const std::string& text) {
-  return text.starts_with('/') ? "" : base::in_quotes(text) + " is not an absolute path";
-}
-
 std::string is_address(const std::string& text) {
   const auto valid = serve::HttpServer::check(text, serve::HttpServer::Reach::kNetwork);
   return valid ? "" : valid.error().message();
@@ -50,11 +46,11 @@ bool parse(int argc, char** argv, Options* options, int* status) {
       ->type_name("DIR")
       ->capture_default_str();
   app.add_option("--kubelet-dir", places.kubelet_dir, "the kubelet's directory of device plugins")
-      ->check(is_absolute, "")
+      ->check(base::is_absolute_path, "")
       ->type_name("DIR")
       ->capture_default_str();
   app.add_option("--cdi", places.cdi, "the file of vrdmactl cdi generate")
-      ->check(is_absolute, "")
+      ->check(base::is_absolute_path, "")
       ->type_name("FILE")
       ->capture_default_str();
   app.add_option("--domain", places.domain, "of the resources: containers ask for DOMAIN/CLASS")

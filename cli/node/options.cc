@@ -9,14 +9,10 @@ namespace vrdma::cli::node {
 
 namespace {
 
-std::string absolute(const std::string& path) {
-  return path.starts_with('/') ? "" : base::in_quotes(path) + " is not an absolute path";
-}
-
 void add_common(CLI::App& command, Options& options) {
   const auto path = [&command](const char* name, std::string& into, const char* help) {
     command.add_option(name, into, help)
-        ->check(absolute, "")
+        ->check(base::is_absolute_path, "")
         ->type_name("PATH")
         ->capture_default_str();
   };
@@ -36,18 +32,18 @@ void add_options(CLI::App& app, Options& options) {
       "install", "put the hook, the libraries and the CDI specification on the node");
   add_common(install, options);
   install.add_option("--run-dir", options.run_dir, "on the node: the run directory of vrdmad")
-      ->check(absolute, "")
+      ->check(base::is_absolute_path, "")
       ->type_name("PATH")
       ->capture_default_str();
   install.add_option("--classes", options.classes, "the file of classes")
-      ->check(absolute, "")
+      ->check(base::is_absolute_path, "")
       ->type_name("FILE")
       ->capture_default_str();
   install
       .add_option("--runtime", options.runtime,
                   "the socket of the container runtime, which is asked whether it reads CDI "
                   "specifications; else nothing is done")
-      ->check(absolute, "")
+      ->check(base::is_absolute_path, "")
       ->type_name("SOCKET");
   install.add_flag("--keep", options.keep,
                    "then rewrite the specification whenever the classes change, until a signal");

@@ -23,6 +23,10 @@ inline std::string in_quotes(const std::string& word) {
 
 inline std::string not_empty(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
+inline std::string is_absolute_path(const std::string& text) {
+  return text.starts_with('/') ? "" : in_quotes(text) + " is not an absolute path";
+}
+
 inline OptionCheck one_of(std::vector<std::string> words) {
   return [words = std::move(words)](const std::string& text) -> std::string {
     std::string all;

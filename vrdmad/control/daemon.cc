@@ -60,6 +60,11 @@ std::string fabric_of(const VdevSpec& spec, uint64_t id) {
   return spec.tenant.empty() ? tenant_of(spec, id) : "tenant/" + spec.tenant;
 }
 
+std::string label_value(const VdevSpec& spec, const std::string& key) {
+  const auto found = spec.labels.find(key);
+  return found != spec.labels.end() ? found->second : std::string();
+}
+
 std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
   std::vector<QuotaRow> result;
   for (const auto& row : rows) {

@@ -207,7 +207,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<Begun> join(uint64_t id, const Container& container);
   // EDQUOT: the user's containers have as many vdevices of the class as `terms` allow.
   [[nodiscard]] base::Result<void> check_most(const VdevSpec& spec, const Terms& terms) const;
-  [[nodiscard]] uint32_t given_of(const std::string& class_name) const;
+  // The vdevices that containers have.
+  [[nodiscard]] std::map<std::string, uint32_t> given_by_class() const;
   // Adds what the daemon knows of a class.
   void describe(const api::Class& its, ClassInfo* info);
   // Any thread but the control thread. EPERM: HookBackend::Terms::reach.

@@ -72,8 +72,7 @@ std::optional<uint64_t> Daemon::given_in(uint64_t cookie, const std::string& of,
   for (const uint64_t id : directory_.in_netns(cookie)) {
     const auto record = records_.find(id);
     const VdevSpec& spec = record != records_.end() ? record->second->spec : lost_.at(id).vdev.spec;
-    const auto label = spec.labels.find(kClassLabel);
-    if (spec.containers.empty() || label == spec.labels.end() || label->second != of) continue;
+    if (spec.containers.empty() || label_value(spec, kClassLabel) != of) continue;
     if (container == nullptr || std::find(spec.containers.begin(), spec.containers.end(),
                                           *container) != spec.containers.end())
       return id;
@@ -107,8 +106,7 @@ Result<void> Daemon::check_most(const VdevSpec& spec, const Terms& terms) const 
   uint64_t has = 0;
   const auto count = [&](const VdevSpec& other) {
     const auto is_same = [&](const char* label) {
-      const auto its = other.labels.find(label);
-      return its != other.labels.end() && its->second == spec.labels.at(label);
+      return label_value(other, label) == spec.labels.at(label);
     };
     if (is_same(kClassLabel) && is_same(kUserLabel)) has += other.containers.size();
   };
@@ -149,7 +147,9 @@ Result<std::vector<ClassInfo>> Daemon::list_classes() {
       all[name].name = name;
       describe(its, &all[name]);
     }
-    for (auto& [name, info] : all) info.given = given_of(name);
+    const auto given = given_by_class();
+    for (auto& [name, info] : all)
+      if (const auto its = given.find(name); its != given.end()) info.given = its->second;
     return true;
   });
   std::vector<ClassInfo> list;
@@ -157,12 +157,10 @@ Result<std::vector<ClassInfo>> Daemon::list_classes() {
   return list;
 }
 
-uint32_t Daemon::given_of(const std::string& class_name) const {
-  uint32_t given = 0;
-  const auto count = [&](const VdevSpec& spec) {
-    const auto label = spec.labels.find(kClassLabel);
-    if (!spec.containers.empty() && label != spec.labels.end() && label->second == class_name)
-      ++given;
+std::map<std::string, uint32_t> Daemon::given_by_class() const {
+  std::map<std::string, uint32_t> given;
+  const auto count = [&given](const VdevSpec& spec) {
+    if (!spec.containers.empty()) ++given[label_value(spec, kClassLabel)];
   };
   for (const auto& [id, record] : records_) count(record->spec);
   for (const auto& [id, lost] : lost_) count(lost.vdev.spec);

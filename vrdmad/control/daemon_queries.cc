@@ -262,11 +262,7 @@ void Daemon::all_counters(std::function<void(std::vector<CounterRow>)> then) {
 
 // With the names that Kubernetes' own metrics have, to be joined with them.
 CounterRow Daemon::info_row(const Record& record) {
-  const auto& labels = record.spec.labels;
-  const auto label = [&labels](const char* key) {
-    const auto found = labels.find(key);
-    return found != labels.end() ? found->second : std::string();
-  };
+  const auto label = [&record](const char* key) { return label_value(record.spec, key); };
   CounterRow row{record.spec.name, "vdevice_info",   1, {}, true, record.tenant,
                  record.id,        record.spec.netns};
   row.facts = {{"parent", record.spec.parent}, {"fabric", record.fabric},

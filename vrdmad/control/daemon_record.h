@@ -103,6 +103,8 @@ struct Daemon::Begun {
 [[nodiscard]] inline std::string fabric_of(const StoredVdev& vdev) {
   return fabric_of(vdev.spec, vdev.id);
 }
+// Empty: it has no such label.
+[[nodiscard]] std::string label_value(const VdevSpec& spec, const std::string& key);
 // The GIDs of all addresses of the netdev.
 [[nodiscard]] std::vector<verbs::Gid> all_gids(const netns::Link& link);
 [[nodiscard]] std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows);

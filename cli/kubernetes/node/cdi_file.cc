@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "core/base/fd.h"
+#include "core/base/file_change.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -23,14 +23,6 @@ const Json& member(const Json& of, const char* name) {
   if (!of.is_object()) return kNone;
   const auto it = of.find(name);
   return it == of.end() ? kNone : *it;
-}
-
-bool is_same(const struct stat& a, const struct stat& b) {
-  const auto key = [](const struct stat& s) {
-    return std::tuple(s.st_dev, s.st_ino, s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
-                      s.st_ctim.tv_sec, s.st_ctim.tv_nsec);
-  };
-  return key(a) == key(b);
 }
 
 base::Result<std::string> read_file(const std::string& path) {
@@ -81,7 +73,7 @@ void CdiFile::look() {
     seen_.reset();
     return;
   }
-  if (seen_ && is_same(*seen_, now)) return;
+  if (seen_ && base::is_unchanged(*seen_, now)) return;
   seen_ = now;
   if (!S_ISREG(now.st_mode)) {
     devices_ = base::fail(EINVAL, "it is not a regular file");

@@ -48,7 +48,6 @@ void Plugin::on_classes(const v1::ListClassesResponse& classes) {
     news = {"", classes.error(), true, last};
   }
   update();
-  look();
 }
 
 void Plugin::on_lost(const std::string& why) {
@@ -74,7 +73,8 @@ void Plugin::update() {
   cdi_.look();
   for (const auto& [name, news] : classes_) {
     auto& resource = resources_[name];
-    if (!resource) {
+    const bool is_new = !resource;
+    if (is_new) {
       auto made = Resource::create(loop_, *directory_, domain_, name);
       if (!made) {
         base::log_warning(made.error().message());
@@ -84,6 +84,7 @@ void Plugin::update() {
       resource = std::move(*made);
     }
     resource->update(news, cdi_.problem(name));
+    if (is_new) resource->look();  // the next look at all may be a second away
   }
 }
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Functions of the tests with a device plugin of Kubernetes, in addition to those of the tests with container engines. The
-# plugin and vrdmad are real; kubelet.py stands in for the kubelet. VRDMA_PLUGIN names a plugin of another build.
+# tests run the real plugin and the real vrdmad; kubelet.py imitates the kubelet. VRDMA_PLUGIN names a plugin of another build.
 . "$(dirname "${BASH_SOURCE[0]}")/../../interop/containers/lib.sh"
 KUBERNETES=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 PLUGIN=${VRDMA_PLUGIN:-$BUILD/bin/vrdma-device-plugin}

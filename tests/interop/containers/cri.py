@@ -11,70 +11,21 @@
 
 The messages are written by their numbers of fields, without generated code: api.proto of k8s.io/cri-api."""
 import argparse
+import os
 import sys
 
-try:
-    import grpc
-except ImportError:
-    sys.exit(77)
-
-
-def varint(number):
-    out = b""
-    while number > 127:
-        out += bytes([number & 127 | 128])
-        number >>= 7
-    return out + bytes([number])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    if isinstance(value, str):
-        value = value.encode()
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def fields(number, values):
-    return b"".join(field(number, value) for value in values)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../integration/kubernetes"))
+import messages  # without grpc it skips the test
+from messages import field, fields, grpc
 
 
 def pairs(number, words):
-    return b"".join(field(number, field(1, key) + field(2, value)) for key, value in (w.split("=", 1) for w in words))
-
-
-def decode(message):
-    """The first value of each field."""
-    found, at = {}, 0
-
-    def number():
-        nonlocal at
-        result = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            result |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return result
-
-    while at < len(message):
-        tag = number()
-        if tag & 7 == 0:
-            found.setdefault(tag >> 3, number())
-        else:
-            length = number()
-            found.setdefault(tag >> 3, message[at:at + length])
-            at += length
-    return found
+    return messages.pairs(number, dict(word.split("=", 1) for word in words))
 
 
 def call(options, method, message):
-    channel = grpc.insecure_channel("unix:" + options.socket)
-    same = lambda bytes_: bytes_
-    answer = channel.unary_unary("/runtime.v1.RuntimeService/" + method, request_serializer=same,
-                                 response_deserializer=same)(message, timeout=60)
-    return decode(answer)
+    channel = messages.channel_to(options.socket)
+    return messages.call(channel, "/runtime.v1.RuntimeService/" + method, message, timeout=60)
 
 
 def pod_config(name, options):
@@ -85,29 +36,29 @@ def pod_config(name, options):
 
 def pod(options, name, handler):
     answer = call(options, "RunPodSandbox", field(1, pod_config(name, options)) + field(2, handler))
-    print(answer[1].decode())
+    print(answer.text(1))
 
 
 def container(options, sandbox, name, image):
     config = field(1, field(1, name)) + field(2, field(1, image)) + fields(3, options.command)
     config += pairs(6, options.env) + pairs(10, options.annotation)
-    config += b"".join(field(17, field(1, device)) for device in options.cdi)
+    config += fields(17, [field(1, device) for device in options.cdi])
     request = field(1, sandbox) + field(2, config) + field(3, pod_config(sandbox, options))
-    created = call(options, "CreateContainer", request)[1].decode()
+    created = call(options, "CreateContainer", request).text(1)
     call(options, "StartContainer", field(1, created))
     print(created)
 
 
 def address(options, sandbox):
-    status = decode(call(options, "PodSandboxStatus", field(1, sandbox))[1])
-    print(decode(status[5])[1].decode())
+    status = call(options, "PodSandboxStatus", field(1, sandbox)).message(1)
+    print(status.message(5).text(1))
 
 
 def execute(options, name):
     answer = call(options, "ExecSync", field(1, name) + fields(2, options.command) + field(3, 60))
-    sys.stdout.write(answer.get(1, b"").decode(errors="replace"))
-    sys.stderr.write(answer.get(2, b"").decode(errors="replace"))
-    sys.exit(answer.get(3, 0))
+    sys.stdout.write(answer.text(1))
+    sys.stderr.write(answer.text(2))
+    sys.exit(answer.number(3))
 
 
 def remove(options, sandbox):

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/core/base/temp_dir.h"
+
 namespace vrdma::api {
 namespace {
 
@@ -175,12 +177,9 @@ TEST(Classes, of_pods_go_by_their_namespace) {
 }
 
 TEST(Classes, a_file_is_read_again_when_it_has_changed) {
-  const std::string path = testing::TempDir() + "class_file_test.conf";
-  const auto write = [&path](const std::string& text) {
-    std::ofstream(path + ".new") << text;
-    std::filesystem::rename(path + ".new", path);
-  };
-  std::filesystem::remove(path);
+  const test::TempDir directory;
+  const std::string path = directory / "classes.conf";
+  const auto write = [&path](const std::string& text) { test::write_file(path, text); };
   ClassFile file(path);
   EXPECT_EQ(file.read()->all().size(), 1U) << "there is none";
   write("[a]\n");

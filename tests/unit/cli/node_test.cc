@@ -11,6 +11,7 @@
 #include "cli/node/place.h"
 #include "cli/node/runtime.h"
 #include "cli/node/specification.h"
+#include "tests/unit/core/base/temp_dir.h"
 
 namespace vrdma::cli::node {
 namespace {
@@ -24,7 +25,8 @@ using testing::UnorderedElementsAre;
 const std::vector<std::string> kFew{"vrdma-oci-hook", "libx.so.1", "stubs/liby.so.2"};
 
 struct Node : testing::Test {
-  const fs::path root = fs::path(testing::TempDir()) / ("node" + std::to_string(::getpid()));
+  const test::TempDir temp;
+  const fs::path root = temp.path();
   const fs::path from = root / "from", opt = root / "opt/vrdma";
 
   Node() {
@@ -32,7 +34,6 @@ struct Node : testing::Test {
     fs::create_directories(root / "etc/cdi");
     fill("one");
   }
-  ~Node() override { fs::remove_all(root); }
   void fill(const std::string& text) const {
     for (const auto& file : kFew) std::ofstream(from / file) << text;
   }
@@ -122,10 +123,7 @@ TEST_F(Node, IsLeftAsItWas) {
 
 TEST_F(Node, HasASpecificationOfItsClasses) {
   const fs::path classes = root / "classes.conf", cdi = root / "etc/cdi/vrdma.json";
-  const auto write = [&classes](const std::string& lines) {
-    std::ofstream(classes.string() + ".new") << lines;
-    fs::rename(classes.string() + ".new", classes);
-  };
+  const auto write = [&classes](const std::string& lines) { test::write_file(classes, lines); };
   Specification specification(cdi, {"/opt/hook", "/run/vrdma"}, classes);
   EXPECT_THAT(*specification.update(),
               ElementsAre(cdi.string() + ": written, with the classes default"));
