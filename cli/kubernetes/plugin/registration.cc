@@ -1,9 +1,13 @@
 #include "cli/kubernetes/plugin/registration.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace vrdma::cli::kubernetes {
 
 bool Registration::look(base::TimePoint now, const std::optional<serve::FileId>& kubelet,
-                        const std::string& endpoint, const std::function<bool()>& has_younger) {
+                        const std::string& endpoint,
+                        const std::function<Younger()>& look_for_younger) {
   if (calling_) return false;
   if (!kubelet || endpoint.empty()) {
     state_ = State::kAbsent;
@@ -19,11 +23,21 @@ bool Registration::look(base::TimePoint now, const std::optional<serve::FileId>&
     state_ = State::kTrying;
   }
   if (state_ == State::kTrying && now < next_) return false;
-  if (has_younger()) {
+  Younger younger = look_for_younger();
+  if (younger.listens) {
     state_ = State::kYielding;
     return false;
   }
-  if (state_ == State::kRegistered) return false;
+  if (state_ == State::kRegistered) {
+    if (std::includes(ended_.begin(), ended_.end(), younger.files.begin(), younger.files.end()))
+      return false;
+    // It will listen, or it has registered and ended since the last look.
+    state_ = State::kYielding;
+    next_ = now + kInterval;
+    return false;
+  }
+  if (now < next_) return false;
+  ended_ = std::move(younger.files);
   if (state_ == State::kYielding) why_ = "the younger instance has ended";
   state_ = State::kTrying;
   accepted_ = false;

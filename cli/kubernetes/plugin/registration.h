@@ -10,7 +10,8 @@
 //   kRegistered the kubelet has accepted it and reads its devices
 //   kYielding   a younger instance serves the resource. Without this rule two instances would end
 //               each other's streams forever. Kubelet 1.36 leaves the older one's stream until the
-//               younger one ends, and then knows neither, so the older one registers again
+//               younger one ends, and then knows neither, so the older one registers again, also
+//               after an instance that it never saw listen
 //
 // An attempt comes at once for a new kubelet.sock or a new socket of the plugin, and after the end
 // of a stream that lasted for a second, or of the first. Otherwise attempts are a second apart.
@@ -19,12 +20,19 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/base/clock.h"
 #include "core/serve/unix_path.h"
 
 namespace vrdma::cli::kubernetes {
+
+// The other instances of the resource whose sockets are younger.
+struct Younger {
+  std::set<std::string> files;  // of all of them, also of those that have ended
+  bool listens = false;         // one of them
+};
 
 class Registration {
  public:
@@ -34,7 +42,8 @@ class Registration {
   // Call it after each event and at next_attempt(). `endpoint`: the name of our socket; empty:
   // there is none, so nothing can be registered. True: call Register now, and then answered().
   [[nodiscard]] bool look(base::TimePoint now, const std::optional<serve::FileId>& kubelet,
-                          const std::string& endpoint, const std::function<bool()>& has_younger);
+                          const std::string& endpoint,
+                          const std::function<Younger()>& look_for_younger);
   // `refusal`: why Register failed; empty: it succeeded.
   void answered(base::TimePoint now, const std::string& refusal);
   void stream_began(base::TimePoint now);
@@ -55,6 +64,7 @@ class Registration {
   std::string why_;
   std::optional<serve::FileId> kubelet_;  // of the last attempt
   std::string endpoint_;                  // of the last attempt
+  std::set<std::string> ended_;           // younger instances whose files an ended process left
   bool calling_ = false;
   bool accepted_ = false;   // the last attempt
   bool hurried_ = false;    // an attempt at once was spent on the end of a short stream

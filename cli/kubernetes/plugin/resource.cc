@@ -51,7 +51,7 @@ void Resource::look() {
   listen_error_ = directory_.kubelet() ? listen() : "";
   const std::string endpoint = socket_ ? socket_->name() : "";
   const bool due = registration_.look(loop_.now(), directory_.kubelet(), endpoint,
-                                      [this] { return socket_->has_younger(); });
+                                      [this] { return socket_->younger(); });
   if (due)
     call_.emplace(loop_, directory_.kubelet_socket(), endpoint, status_.resource,
                   [this](const std::string& refusal) {

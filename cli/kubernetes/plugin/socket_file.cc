@@ -89,11 +89,14 @@ bool SocketFile::in_place() const {
   return id_ && now && now->device == id_->device && now->inode == id_->inode;
 }
 
-bool SocketFile::has_younger() const {
-  const auto all = instances(directory_, stem_);
-  return std::any_of(all.begin(), all.end(), [this](const Instance& other) {
-    return is_younger(other, self_) && !serve::is_stale(directory_ + "/" + other.file_name);
-  });
+Younger SocketFile::younger() const {
+  Younger found;
+  for (const Instance& other : instances(directory_, stem_)) {
+    if (!is_younger(other, self_)) continue;
+    found.files.insert(other.file_name);
+    found.listens |= !serve::is_stale(directory_ + "/" + other.file_name);
+  }
+  return found;
 }
 
 void remove_stale(const std::string& directory, const std::string& stem) {

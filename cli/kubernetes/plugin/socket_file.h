@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "cli/kubernetes/plugin/registration.h"
 #include "core/base/error.h"
 #include "core/base/fd.h"
 #include "core/serve/unix_path.h"
@@ -46,8 +47,7 @@ class SocketFile {
   [[nodiscard]] const std::string& name() const { return self_.file_name; }
   // Whether the file is still at its place.
   [[nodiscard]] bool in_place() const;
-  // Whether a younger instance of the resource accepts connections.
-  [[nodiscard]] bool has_younger() const;
+  [[nodiscard]] Younger younger() const;
 
  private:
   SocketFile(std::string directory, std::string stem, base::Fd listener, Instance self)

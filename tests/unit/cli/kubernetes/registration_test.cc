@@ -14,7 +14,7 @@ using std::chrono::seconds;
 class RegistrationTest : public testing::Test {
  protected:
   bool look() {
-    return registration_.look(clock_.now(), kubelet_, endpoint_, [this] { return younger_; });
+    return registration_.look(clock_.now(), kubelet_, endpoint_, [this] { return other_; });
   }
   // An attempt that succeeds, after which the kubelet reads the devices.
   void register_now() {
@@ -38,7 +38,8 @@ class RegistrationTest : public testing::Test {
   test::ManualClock clock_;
   std::optional<serve::FileId> kubelet_ = serve::FileId{1, 1, 1};
   std::string endpoint_ = "a.sock";
-  bool younger_ = false;
+  const Younger listening_{{"b.sock"}, true};
+  Younger other_;
   Registration registration_;
 };
 
@@ -132,24 +133,41 @@ TEST_F(RegistrationTest, tries_again_if_the_kubelet_accepts_but_does_not_read) {
 
 TEST_F(RegistrationTest, yields_to_a_younger_instance_until_it_has_ended) {
   register_now();
-  younger_ = true;
+  other_ = listening_;
   EXPECT_FALSE(look());
   EXPECT_EQ(registration_.state(), State::kYielding);
   clock_.advance(seconds(5));
   end_stream();
   for (int i = 0; i < 100; ++i, clock_.advance(seconds(1))) EXPECT_FALSE(look());
   EXPECT_EQ(registration_.state(), State::kYielding);
-  younger_ = false;
+  other_ = {};
   register_now();
 }
 
 // Kubelet 1.36 leaves its stream, and forgets the resource with the younger instance.
 TEST_F(RegistrationTest, registers_again_after_a_younger_instance_also_if_its_stream_lasts) {
   register_now();
-  younger_ = true;
+  other_ = listening_;
   for (int i = 0; i < 10; ++i, clock_.advance(seconds(1))) EXPECT_FALSE(look());
-  younger_ = false;
+  other_ = {};
   EXPECT_TRUE(look());
+}
+
+// It registered, and a kill left its file.
+TEST_F(RegistrationTest, registers_again_once_after_an_instance_that_it_did_not_see_listen) {
+  register_now();
+  other_ = {{"b.sock"}, false};
+  EXPECT_FALSE(look()) << "it may listen in a moment";
+  EXPECT_EQ(registration_.state(), State::kYielding);
+  clock_.advance(milliseconds(999));
+  EXPECT_FALSE(look());
+  clock_.advance(milliseconds(1));
+  register_now();
+  for (int i = 0; i < 10; ++i, clock_.advance(seconds(1))) EXPECT_FALSE(look());
+  EXPECT_EQ(registration_.state(), State::kRegistered);
+  other_.files.insert("c.sock");
+  EXPECT_FALSE(look());
+  EXPECT_EQ(registration_.state(), State::kYielding) << "another one";
 }
 
 TEST_F(RegistrationTest, leaves_a_slow_kubelet_the_time_to_read) {
@@ -168,7 +186,9 @@ TEST(TwoRegistrations, do_not_register_against_each_other) {
   int attempts = 0;
   const auto step = [&](Registration& self, Registration& other, const char* endpoint,
                         bool has_younger) {
-    if (!self.look(clock.now(), serve::FileId{1, 1, 1}, endpoint, [=] { return has_younger; }))
+    if (!self.look(clock.now(), serve::FileId{1, 1, 1}, endpoint, [=] {
+          return has_younger ? Younger{{"b.sock"}, true} : Younger();
+        }))
       return;
     ++attempts;
     self.stream_began(clock.now());

@@ -53,19 +53,19 @@ TEST(PluginSocketFile, yields_to_a_younger_listener_only) {
     return std::move(*made);
   };
   std::optional<SocketFile> older(listen("vrdma-small"));
-  EXPECT_FALSE(older->has_younger());
+  EXPECT_FALSE(older->younger().listens);
   const SocketFile other = listen("vrdma-big");
-  EXPECT_FALSE(older->has_younger()) << "of another resource";
+  EXPECT_FALSE(older->younger().listens) << "of another resource";
   set_age(dir / older->name(), 100);
   {
     const SocketFile first = listen("vrdma-small");
-    EXPECT_TRUE(older->has_younger());
-    EXPECT_FALSE(first.has_younger());
+    EXPECT_TRUE(older->younger().listens);
+    EXPECT_FALSE(first.younger().listens);
     // A file without a listener is no instance.
     std::filesystem::rename(dir / first.name(), dir / "kept");
   }
   std::filesystem::rename(dir / "kept", dir / "vrdma-small@ffffffff.sock");
-  EXPECT_FALSE(older->has_younger());
+  EXPECT_FALSE(older->younger().listens);
   remove_stale(dir.path(), "vrdma-small");
   EXPECT_FALSE(std::filesystem::exists(dir / "vrdma-small@ffffffff.sock"));
   EXPECT_TRUE(older->in_place());
