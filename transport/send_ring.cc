@@ -87,29 +87,29 @@ void SendRing::publish(const rdma::WorkRequest& request, WcStatus status, uint32
   rdma::Device& device = *qp_.context->device;
   if (device.pace != nullptr) device.pace->spend(0, 1);
   qp_.results[tail_ & (qp_.sq_depth - 1)] = {static_cast<uint32_t>(status), byte_len};
+  const bool failed = status != WcStatus::kSuccess;
+  const bool tells = !failed && (request.wqe.flags & ipc::kSignaled) != 0;
+  if (tells && !std::exchange(untold_, true)) qp_.send_cq->begin_telling();
   ++tail_;
   qp_.block->sq_tail.store(tail_, std::memory_order_release);
-  const bool failed = status != WcStatus::kSuccess;
   if (failed)
     device.counters.traffic.count_failed(status);
   else
     count_traffic(qp_, request);
   if (!failed) {
-    if ((request.wqe.flags & ipc::kSignaled) != 0) {
-      ipc::announce(*qp_.send_cq->bell, qp_.qpn);
-      untold_ = true;
-    }
+    if (tells) ipc::announce(*qp_.send_cq->bell, qp_.qpn);
     if (in_hand_ == 0) qp_.note_drained();
     return;
   }
+  // A program finds an error only in an error state, and is told of each completion once.
   qp_.failed_send = true;
-  if (verbs::is_reliable(qp_.type)) {
-    qp_.fail();
-  } else {
+  const bool reliable = verbs::is_reliable(qp_.type);
+  if (reliable && qp_.state() != verbs::QpState::kErr) return qp_.fail();
+  if (!reliable) {
     qp_.set_state(verbs::QpState::kSqe);  // IBTA 10.3.1.7
     if (qp_.sender) qp_.sender->link_changed();
   }
-  qp_.tell_flush();  // a program finds an error only in an error state
+  qp_.tell_failed_send();
 }
 
 bool SendRing::let_go() {

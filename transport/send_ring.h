@@ -65,7 +65,9 @@ class SendRing {
   // The same in two steps: the result stands; then, if the request succeeded, the program is told.
   void publish(const rdma::WorkRequest& request, verbs::WcStatus status, uint32_t byte_len);
   void tell() {
-    if (std::exchange(untold_, false)) qp_.send_cq->notify(false);
+    if (!std::exchange(untold_, false)) return;
+    qp_.send_cq->notify(false);
+    qp_.send_cq->end_telling();
   }
   // The next owner of the token fetches again what is in hand.
   void put_back() { in_hand_ = 0; }

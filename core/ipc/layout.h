@@ -364,6 +364,7 @@ constexpr uint32_t kNewsGroups = kNews / kNewsGroup;
 struct CqBell {
   alignas(64) Word arm;
   Word many;                                // owner: 1: it looks at the marks
+  Word untold;                              // epoch of the worker that has published and not told
   alignas(64) uint8_t groups[kNewsGroups];  // 1: there are some in that group
   alignas(64) uint8_t news[kNews];          // 1: set by producers, cleared by the owner
 };

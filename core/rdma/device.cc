@@ -15,6 +15,15 @@ namespace vrdma::rdma {
 
 using verbs::QpState;
 
+void Cq::begin_telling() {
+  if (untold++ == 0 && channel != nullptr)
+    bell->untold.store(context->epoch, std::memory_order_relaxed);
+}
+
+void Cq::end_telling() {
+  if (--untold == 0 && channel != nullptr) bell->untold.store(0, std::memory_order_release);
+}
+
 void Cq::notify(bool solicited) {
   if (channel != nullptr)
     ipc::tell(*bell, channel->write_end.get(), slot, solicited, context->epoch);
@@ -111,9 +120,15 @@ bool is_solicited(const ipc::RecvEntry& entry) {
 }
 }  // namespace
 
-void Srq::publish(const ipc::RecvEntry& entry) { ipc::publish(inbox, depth, inbox_head++, entry); }
+void Srq::publish(const ipc::RecvEntry& entry) {
+  cq->begin_telling();
+  ipc::publish(inbox, depth, inbox_head++, entry);
+}
 
-void Srq::tell(const ipc::RecvEntry& entry) { cq->notify(is_solicited(entry)); }
+void Srq::tell(const ipc::RecvEntry& entry) {
+  cq->notify(is_solicited(entry));
+  cq->end_telling();
+}
 
 void Qp::set_state(QpState state) {
   attributes.state = static_cast<uint32_t>(state);
@@ -157,13 +172,17 @@ void Qp::choose_sender() {
 }
 
 void Qp::publish(const ipc::RecvEntry& entry) {
+  recv_cq->begin_telling();
   if (link.in_direct)
     ipc::publish(link.peer_outbox->ring, link.peer_outbox->depth, completed_receives(), entry);
   else
     ipc::publish(inbox, inbox_depth, inbox_head++, entry);
 }
 
-void Qp::tell(const ipc::RecvEntry& entry) { recv_cq->notify(qpn, is_solicited(entry)); }
+void Qp::tell(const ipc::RecvEntry& entry) {
+  recv_cq->notify(qpn, is_solicited(entry));
+  recv_cq->end_telling();
+}
 
 void Qp::collect_direct() {
   const auto [all, reads] = direct_count.collect(*block, DirectCount::Clock::now());
@@ -226,6 +245,11 @@ void Qp::tell_flush() {
                        block->rq_head.load(std::memory_order_acquire) != completed_receives();
   if (sends && send_cq != nullptr) send_cq->notify(qpn, true);
   if (flushes && recv_cq != nullptr) recv_cq->notify(qpn, true);
+}
+
+void Qp::tell_failed_send() {
+  if (!arrivals.expired()) return;
+  if (std::exchange(failed_send, false) && send_cq != nullptr) send_cq->notify(qpn, true);
 }
 
 void Qp::fail() {

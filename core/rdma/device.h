@@ -123,8 +123,13 @@ struct Cq {
   const Context* context = nullptr;
   ipc::CqBell* bell = nullptr;
   Channel* channel = nullptr;
+  uint32_t untold = 0;  // published by this daemon, each of which has its telling before it
   Charges charges;
 
+  // Around a publication and its notify(). A program that looks after a takeover for what a dead
+  // daemon has not told leaves to this one what it is about to tell.
+  void begin_telling();
+  void end_telling();
   // Tells the program that a completion was published, if it asked to be told. To be called after
   // the publication.
   void notify(bool solicited);
@@ -341,9 +346,11 @@ struct Qp {
   void give_back(Srq& from, uint32_t slot);
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
-  // In an error state: tells the CQs in which something stands because of that. What fails later,
-  // or is posted later, its owner tells.
+  // In an error state: tells the CQs in which something stands because of that. What is posted
+  // later, its owner tells.
   void tell_flush();
+  // In an error state, of a request that failed there: tells the send CQ alone.
+  void tell_failed_send();
   void raise(verbs::Event event);
   void changed();  // see Context::on_qp_changed
 

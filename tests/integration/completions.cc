@@ -312,7 +312,7 @@ void events(Device& device, const Talk& talk, bool first, uint64_t rounds, const
     end(links, sends, receives);
     talk.meet();
   }
-  {  // a request that fails, at both ends
+  for (uint64_t round = 0; round < 50; ++round) {  // a request that fails, at both ends
     Links links(device, talk, 1, sends.cq(), receives.cq());
     if (first) {
       links.peer.rkey ^= 0x5500;

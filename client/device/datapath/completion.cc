@@ -251,9 +251,11 @@ void learn_of_death(Context& context, Channel& channel) {
 }
 
 // The daemon has gone, or another one goes on. The dead one may have published a completion, or
-// taken a program's request for an event, and told nobody.
-void find_lost_events(Context& context, const Channel& channel) {
+// taken a program's request for an event, and told nobody. False: look again in a moment.
+bool find_lost_events(Context& context, const Channel& channel) {
   const std::lock_guard unchanged(context.numbers_mutex);
+  const uint32_t living = context.given_up.load() ? 0 : context.session.epoch();
+  bool all = true;
   std::vector<uint32_t> unread;  // the slots of CQs
   drop_unread_of(channel, [&](const ipc::ChannelMessage& message) {
     unread.push_back(message.cq);
@@ -264,15 +266,20 @@ void find_lost_events(Context& context, const Channel& channel) {
     const std::lock_guard lock(cq->mutex);
     cq->announce_all();
     if (!would_find(*cq)) continue;
+    // What stands may be what the living daemon is about to tell: it says so before it publishes.
+    if (living != 0 && cq->bell->untold.load() == living) {
+      all = false;
+      continue;
+    }
     cq->wake(true);
     const uint32_t arm = cq->bell->arm.load();
     const bool lives = arm == ipc::arm_word(ipc::Arm::kTelling, ipc::kProgram) ||
-                       (arm == ipc::arm_word(ipc::Arm::kTelling, context.session.epoch()) &&
-                        !context.given_up.load());
+                       (living != 0 && arm == ipc::arm_word(ipc::Arm::kTelling, living));
     if (ipc::arm_in(arm) == ipc::Arm::kTelling && !lives &&
         std::find(unread.begin(), unread.end(), slot) == unread.end())
       ipc::tell_instead(*cq->bell, arm, channel.wake.get(), slot, ipc::kProgram);
   }
+  return all;
 }
 
 // The next message that names a CQ of this channel.
@@ -325,8 +332,8 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     } else if (count > 0) {
       // Another daemon took over, or none will, or one took over and has not answered yet.
       context.check_daemon();
-      const bool over = context.given_up.load() || context.died_at_ms.load() == 0;
-      if (over) find_lost_events(context, channel);
+      const bool over = (context.given_up.load() || context.died_at_ms.load() == 0) &&
+                        find_lost_events(context, channel);
       const std::lock_guard lock(context.channels_mutex);
       if (over)
         channel.timer.reset();

@@ -88,6 +88,28 @@ TEST_F(SendRings, FailTheQueuePairWithItsRequest) {
   EXPECT_FALSE(ring.let_go()) << "the program flushes what is left";
 }
 
+TEST_F(SendRings, TellOfEachCompletionOnce) {
+  for (uint64_t i = 0; i < 2; ++i) post(i);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(ring.fetch(&window[i]), Fetched::kRequest);
+  ASSERT_TRUE(a.post_receive(qp, 7, {}));
+  const auto arm = [&] {
+    for (const rdma::Cq* cq : {qp.send_cq, qp.recv_cq})
+      cq->bell->arm.store(ipc::arm_word(ipc::Arm::kNext));
+  };
+  const auto woken = [&] {
+    std::vector<uint32_t> all;
+    for (const auto& wake : a.wakes()) all.push_back(wake.cq);
+    return all;
+  };
+  ASSERT_NE(qp.send_cq, qp.recv_cq);
+  arm();
+  ring.complete(window[0], WcStatus::kRetryExceeded, 0);
+  EXPECT_THAT(woken(), ElementsAre(qp.send_cq->slot, qp.recv_cq->slot));
+  arm();  // the program has polled both
+  ring.complete(window[1], WcStatus::kFlushed, 0);
+  EXPECT_THAT(woken(), ElementsAre(qp.send_cq->slot)) << "no receive failed by that";
+}
+
 TEST_F(SendRings, EndASessionThatTakesBackWhatIsInHand) {
   for (uint64_t i = 0; i < 2; ++i) post(i);
   for (int i = 0; i < 2; ++i) ASSERT_EQ(ring.fetch(&window[i]), Fetched::kRequest);

@@ -82,6 +82,21 @@ TEST_F(Devices, TellWhatADeadProgramBeganToTell) {
   EXPECT_THAT(a.wakes(), IsEmpty());
 }
 
+TEST_F(Devices, SayThatTheyAreAboutToTell) {
+  a.context.epoch = 7;
+  Qp* qps[] = {a.add_qp(), a.add_qp()};
+  qps[1]->recv_cq = qps[0]->recv_cq;
+  const ipc::Word& untold = qps[0]->recv_cq->bell->untold;
+  for (Qp* qp : qps) {
+    qp->publish({});
+    EXPECT_EQ(untold.load(), 7);
+  }
+  qps[1]->tell({});
+  EXPECT_EQ(untold.load(), 7) << "one is still untold";
+  qps[0]->tell({});
+  EXPECT_EQ(untold.load(), 0);
+}
+
 TEST_F(Devices, DoNotWaitForAPipeThatIsFull) {
   Cq* cq = a.add_cq();
   for (int i = 0; i < 20'000; ++i) {
