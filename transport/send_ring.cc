@@ -105,6 +105,7 @@ void SendRing::publish(const rdma::WorkRequest& request, WcStatus status, uint32
   qp_.failed_send = true;
   const bool reliable = verbs::is_reliable(qp_.type);
   if (reliable && qp_.state() != verbs::QpState::kErr) return qp_.fail();
+  const rdma::Telling both(qp_);
   if (!reliable) {
     qp_.set_state(verbs::QpState::kSqe);  // IBTA 10.3.1.7
     if (qp_.sender) qp_.sender->link_changed();

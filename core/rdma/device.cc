@@ -211,16 +211,35 @@ void Qp::settle_claim() {
     srq_of_peer->give_back(slot);
 }
 
+namespace {
+template <class Do>
+void for_each_cq(const Qp& qp, Do what) {
+  for (Cq* cq : {qp.send_cq, qp.recv_cq})
+    if (cq != nullptr) what(*cq);
+}
+}  // namespace
+
+Telling::Telling(const Qp& qp) : qp_(qp) {
+  for_each_cq(qp_, [](Cq& cq) { cq.begin_telling(); });
+}
+
+Telling::~Telling() {
+  for_each_cq(qp_, [](Cq& cq) { cq.end_telling(); });
+}
+
 Arrivals::Arrivals(Qp& qp) : qp_(qp), alive_(qp.alive) {
   qp.block->arriving.store(1, std::memory_order_relaxed);
 }
 
 Arrivals::~Arrivals() {
-  if (!alive_.expired()) qp_.block->arriving.store(0, std::memory_order_release);
+  if (!alive_.expired()) {
+    const Telling both(qp_);
+    qp_.block->arriving.store(0, std::memory_order_release);
+    if (qp_.is_in_error()) qp_.tell_flush();
+  }
   // A message that waited for one may begin to arrive at once.
   for (const auto& [srq, slot] : receives_)
     if (const auto live = srq.lock()) live->give_back(slot);
-  if (!alive_.expired() && qp_.is_in_error() && qp_.arrivals.expired()) qp_.tell_flush();
 }
 
 std::shared_ptr<Arrivals> Qp::arrival() {
@@ -254,6 +273,7 @@ void Qp::tell_failed_send() {
 
 void Qp::fail() {
   if (state() == QpState::kErr) return;
+  const Telling both(*this);
   set_state(QpState::kErr);
   context->device->fabric->cut(*this);
   if (sender) sender->link_changed();

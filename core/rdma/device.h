@@ -211,6 +211,19 @@ struct Srq {
                                                                    uint64_t offset, uint32_t depth);
 
 struct Qp;
+// While it lives, this daemon changes the state of a queue pair and tells the CQs in which
+// something stands because of that: see Cq::begin_telling().
+class Telling {
+ public:
+  explicit Telling(const Qp& qp);
+  ~Telling();
+  Telling(const Telling&) = delete;
+  Telling& operator=(const Telling&) = delete;
+
+ private:
+  const Qp& qp_;
+};
+
 // What may still store by way of a queue pair: as long as it lives.
 class Arrivals {
  public:

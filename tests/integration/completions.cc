@@ -27,8 +27,10 @@
 
 namespace {
 
+const char* phase = "the order";
+
 [[noreturn]] void fail(const char* what, const char* detail = "") {
-  std::printf("FAILED: %s %s\n", what, detail);
+  std::printf("FAILED: %s %s (%s)\n", what, detail, phase);
   std::fflush(stdout);
   std::exit(1);
 }
@@ -295,6 +297,7 @@ void end(Links& links, Watched& sends, Watched& receives) {
 }
 
 void events(Device& device, const Talk& talk, bool first, uint64_t rounds, const char* go) {
+  phase = "events";
   Watched sends(device, "the send CQ"), receives(device, "the receive CQ");
   {
     Links links(device, talk, 1, sends.cq(), receives.cq());
@@ -304,14 +307,17 @@ void events(Device& device, const Talk& talk, bool first, uint64_t rounds, const
     std::fflush(stdout);
     while (::access(go, F_OK) != 0) ::usleep(20'000);
     talk.meet();
+    phase = "after the takeover";
     for (uint64_t round = 0; round < 10; ++round) meet(links, sends, receives, first);
     talk.meet();
+    phase = "a queue pair in ERR";
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_ERR;
     check(ibv_modify_qp(links.qps[0], &attr, IBV_QP_STATE) == 0, "ibv_modify_qp");
     end(links, sends, receives);
     talk.meet();
   }
+  phase = "a request that fails";
   for (uint64_t round = 0; round < 50; ++round) {  // a request that fails, at both ends
     Links links(device, talk, 1, sends.cq(), receives.cq());
     if (first) {
@@ -322,6 +328,7 @@ void events(Device& device, const Talk& talk, bool first, uint64_t rounds, const
     end(links, sends, receives);
     talk.meet();
   }
+  phase = "the next connection";
   {  // nothing is posted: what comes is that of the next connection
     Links links(device, talk, 1, sends.cq(), receives.cq());
     meet(links, sends, receives, first);

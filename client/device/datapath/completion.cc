@@ -332,13 +332,13 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     } else if (count > 0) {
       // Another daemon took over, or none will, or one took over and has not answered yet.
       context.check_daemon();
-      const bool over = (context.given_up.load() || context.died_at_ms.load() == 0) &&
-                        find_lost_events(context, channel);
+      const bool over = context.given_up.load() || context.died_at_ms.load() == 0;
+      const bool found = over && find_lost_events(context, channel);
       const std::lock_guard lock(context.channels_mutex);
-      if (over)
+      if (found)
         channel.timer.reset();
       else if (channel.timer.valid())
-        channel.look_after(kWaiting * context.pause());
+        channel.look_after(over ? std::chrono::milliseconds(1) : kWaiting * context.pause());
     } else if (count == 0 && !blocking) {
       errno = EAGAIN;
       return -1;
