@@ -82,8 +82,8 @@ Result<void> set_fabric(const Words& words, Class* of) {
 Result<void> set_reach(const Words& words, std::string* reach) {
   auto word = one_word(words);
   if (!word) return pass(std::move(word.error()));
-  if (*word != "host" && *word != "network")
-    return fail(EINVAL, in_quotes(*word) + " is neither host nor network");
+  if (*word != "host" && *word != "network" && *word != "wire")
+    return fail(EINVAL, in_quotes(*word) + " is none of host, network and wire");
   *reach = *word;
   return {};
 }
@@ -251,7 +251,7 @@ Result<void> check_lines(const std::string& text) {
 
 // What no single key shows.
 Result<void> check_whole(const Class& its) {
-  if (its.reach == "network" && its.tenant.empty() && its.fabric.empty())
+  if ((its.reach == "network" || its.reach == "wire") && its.tenant.empty() && its.fabric.empty())
     return fail(EINVAL,
                 "reach: each vdevice has a fabric of its own, which cannot reach the "
                 "network: set fabric or tenant");

@@ -9,7 +9,8 @@
 //   fabric = red                   `user`: uid<N>; `namespace`: k8s/<namespace>; `tenant`: that of
 //                                  its tenant alone. Absent: `containers` if N is 0, else uid<N>
 //   reach = network                its fabric reaches the network from its first vdevice on.
-//                                  `host`: no vdevice while it does. Absent: as
+//                                  `wire`: and pods and containers of one host reach each other by
+//                                  it, too. `host`: no vdevice while it does either. Absent: as
 //                                  `vrdmactl fabric set` says
 //   quota = qp=64,mr_bytes=1g
 //   parent = soft
@@ -65,7 +66,7 @@ struct Class {
   Rule tenant_rule = Rule::kDefault, fabric_rule = Rule::kDefault;
   std::string tenant;                 // kNamed
   std::string fabric = "containers";  // kNamed; empty: the tenant's own
-  std::string reach;                  // "host", "network"; empty: of the fabric
+  std::string reach;                  // "host", "network", "wire"; empty: of the fabric
   std::vector<provisioning::Setting> quota, max_quota;
   std::string parent = "soft";
   std::string netdev;  // empty: found by the daemon

@@ -195,10 +195,12 @@ class Grammar {
     CLI::App& change = leaf(fabric, "set", "change the reach of a fabric", fabric_set);
     name(change, "fabric").required();
     change
-        .add_option("--reach", options_.reach,
-                    "the peers that its vdevices may have: those on this host, or also others")
-        ->check(base::one_of({"host", "network"}), "")
-        ->type_name("host|network")
+        .add_option(
+            "--reach", options_.reach,
+            "the peers that its vdevices may have: those on this host, or also others; wire: "
+            "all of them by the network")
+        ->check(base::one_of({"host", "network", "wire"}), "")
+        ->type_name("host|network|wire")
         ->required();
     CLI::App& parent = group("parent", "resources that vdevices are carved from");
     leaf(parent, "list", "list the parents", parent_list);

@@ -115,6 +115,8 @@ void Endpoint::set_limits(const Limits& limits) {
   state_->hosts.set(limits.requests_per_second, limits.burst);
 }
 
+void Endpoint::set_island(uint64_t island) { state_->island = island; }
+
 bool Endpoint::owns(const verbs::Gid& gid) const { return state_->owns(gid); }
 
 Connection Endpoint::connection(ConnectionHandler* handler) {

@@ -142,6 +142,8 @@ class Endpoint {
   // network.
   base::Result<void> set_gids(const std::vector<verbs::Gid>& gids);
   void set_limits(const Limits& limits);
+  // Its MADs go by the network to the vdevices of other islands of its fabric. 0 at first.
+  void set_island(uint64_t island);
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
 
   // Creates a connection in kIdle. It counts against the limits once it sends.

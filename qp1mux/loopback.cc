@@ -9,7 +9,7 @@ Loopback::Loopback(std::function<void()> wake, Wire* network, size_t capacity)
     : wake_(std::move(wake)), network_(network), capacity_(capacity) {}
 
 void Loopback::send(const Packet& packet) {
-  if (mux_ == nullptr || !mux_->owns(packet.fabric, packet.destination)) {
+  if (mux_ == nullptr || !mux_->are_near(packet.fabric, packet.source, packet.destination)) {
     if (network_ != nullptr)
       network_->send(packet);
     else

@@ -1,4 +1,5 @@
-// Delivers MADs between vdevices of one host in memory; passes all others to the next Wire.
+// Delivers MADs between vdevices of one host in memory, where that leads from one to the other;
+// passes all others to the next Wire.
 //
 // A MAD is queued until the owner calls deliver(), and never delivered inside the command that sent
 // it. The queue is bounded: MADs that do not fit are lost and counted, and their senders repeat

@@ -83,8 +83,9 @@ void MuxState::receive(const Packet& packet) {
     ++unowned;
     return;
   }
-  // Vdevices of a host do not talk by the network, so this is a stranger who names one of them.
-  if (packet.from_network && owner(packet.fabric, packet.source) != nullptr) {
+  // Vdevices of an island do not talk by the network, so this is a stranger who names one of them.
+  const EndpointState* const source = owner(packet.fabric, packet.source);
+  if (packet.from_network && source != nullptr && source->island == owner_here->island) {
     ++spoofed;
     return;
   }
@@ -186,8 +187,10 @@ base::Result<Endpoint> Mux::attach(EndpointSetup setup) {
 void Mux::receive(const Packet& packet) { state_->receive(packet); }
 void Mux::advance() { state_->advance(); }
 void Mux::drop_half_open() { state_->drop_half_open(); }
-bool Mux::owns(std::string_view fabric, const verbs::Gid& gid) const {
-  return state_->owner(fabric, gid) != nullptr;
+bool Mux::are_near(std::string_view fabric, const verbs::Gid& one, const verbs::Gid& other) const {
+  const EndpointState* const first = state_->owner(fabric, one);
+  const EndpointState* const second = state_->owner(fabric, other);
+  return first != nullptr && second != nullptr && first->island == second->island;
 }
 uint64_t Mux::unowned() const { return state_->unowned; }
 uint64_t Mux::spoofed() const { return state_->spoofed; }

@@ -126,8 +126,10 @@ class Mux {
   // remain.
   void drop_half_open();
 
-  // Whether a vdevice of this host owns the GID.
-  [[nodiscard]] bool owns(std::string_view fabric, const verbs::Gid& gid) const;
+  // Whether vdevices of this host own both GIDs, and are of one island: memory leads from one to
+  // the other.
+  [[nodiscard]] bool are_near(std::string_view fabric, const verbs::Gid& one,
+                              const verbs::Gid& other) const;
 
   [[nodiscard]] std::vector<ConnectionInfo> connections() const;
   [[nodiscard]] std::vector<ListenerInfo> listeners() const;

@@ -49,6 +49,7 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   Rates<std::string> tenants;  // of this host: what comes from them
   Rates<verbs::Gid> hosts;     // by host_of()
   ProvenHosts proven;
+  uint64_t island = 0;
   uint32_t connections = 0;
   uint32_t pending = 0;
   uint32_t half_open = 0;  // charged here for requests at peers

@@ -1,7 +1,7 @@
 // Which transport carries the mediated requests of a connected queue pair: chosen at RTR, and anew
 // when its link changes kind.
 //
-//   the peer's GID is in the same fabric on this host   shm
+//   memory leads to the peer: Fabric::near()            shm
 //   the operator has pinned one                         that one
 //   the parent is an adapter                            the parent's
 //   else                                                the network's
@@ -24,7 +24,8 @@ struct Selector {
 
   [[nodiscard]] std::unique_ptr<rdma::Sender> choose(rdma::Qp& qp) const {
     const bool here = qp.link.kind() == rdma::Link::Kind::kLocal ||
-                      (!qp.link.remote && qp.context->device->fabric->find(qp.dgid()) != nullptr);
+                      (!qp.link.remote &&
+                       qp.context->device->fabric->near(*qp.context->device, qp.dgid()) != nullptr);
     if (!here)
       for (const Maker* maker : {&pinned, &parent, &network})
         if (*maker) return (*maker)(qp);

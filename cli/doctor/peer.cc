@@ -66,6 +66,13 @@ bool is_silent_neighbour(const Gid& peer, const Gid& source) {
   return entry && (entry->state & (NUD_FAILED | NUD_INCOMPLETE)) != 0;
 }
 
+bool reaches_network(const v1::Vdev& vdev) { return vdev.reach() != "host"; }
+
+// Of two vdevices of a fabric.
+bool leads_memory(const v1::Vdev& one, const v1::Vdev& other) {
+  return one.reach() != "wire" || one.netns_cookie() == other.netns_cookie();
+}
+
 Finding problem(std::string text, std::string remedy) {
   return {kCheck, State::kProblem, std::move(text), std::move(remedy)};
 }
@@ -191,15 +198,15 @@ Finding judge_peer(const Gid& peer, const std::vector<const v1::Vdev*>& own,
     if (!has(other, gid)) continue;
     holder = &other;
     for (const v1::Vdev* one : own)
-      if (one->fabric() == other.fabric())
+      if (one->fabric() == other.fabric() && leads_memory(*one, other))
         return {kCheck, State::kOk,
                 to + " is " + other.name() + " on this host, in the fabric of " + one->name(), ""};
   }
   std::vector<const v1::Vdev*> reaching;
   for (const v1::Vdev* one : own)
-    if (one->reach() == "network") reaching.push_back(one);
+    if (reaches_network(*one)) reaching.push_back(one);
   if (reaching.empty()) return stays_here(to, *own.front(), holder);
-  if (holder != nullptr && holder->reach() != "network")
+  if (holder != nullptr && !reaches_network(*holder))
     return problem(to + " is " + holder->name() + " on this host, in fabric " + holder->fabric() +
                        ", which ends at this host",
                    "'vrdmactl fabric set " + holder->fabric() + " --reach network'");

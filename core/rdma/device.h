@@ -459,6 +459,7 @@ struct Device {
   std::string tenant;
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   Fabric* fabric = nullptr;
+  uint64_t island = 0;           // Fabric::near()
   uint64_t node_guid = 0;        // big-endian
   std::vector<verbs::Gid> gids;  // by index; the unspecified one: an empty entry. See gid/layout.h
   std::unordered_map<uint32_t, Qp*> qps;
@@ -527,6 +528,10 @@ class Fabric {
   void mediate(Device* device, Mediated reason, bool holds);
   [[nodiscard]] Device* find(const verbs::Gid& gid) const;
   [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;
+  // The device with that GID, if memory leads to it from `device`: both are of one island. It is on
+  // the network for those of other islands.
+  [[nodiscard]] Device* near(const Device& device, const verbs::Gid& gid) const;
+  [[nodiscard]] Qp* near(const Device& device, const verbs::Gid& gid, uint32_t qpn) const;
 
   // Makes and cuts the links of `qp` in both directions as the states now demand.
   void relink(Qp& qp);

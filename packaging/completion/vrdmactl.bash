@@ -72,7 +72,7 @@ _vrdmactl() {
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
         --allow) choices="qp1 raw-packet userfaultfd" ;;
         --gid-layout) choices="dense mlx5" ;;
-        --reach) choices="host network" ;;
+        --reach) choices="host network wire" ;;
         --label) choices="container= namespace= pod=" ;;
         --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit | --owner) return ;;
     esac

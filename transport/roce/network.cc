@@ -222,17 +222,16 @@ void Network::on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::G
              "address that is the GID");
 }
 
-// What vdevices of one fabric and host send each other does not come by the network, so a stranger
-// has written that source.
-bool Network::is_of_this_host(const verbs::Gid& source) const {
-  return device_.fabric->find(source) != nullptr;
+// What memory brings does not come by the network, so a stranger has written that source.
+bool Network::is_near(const verbs::Gid& source) const {
+  return device_.fabric->near(device_, source) != nullptr;
 }
 
 void Network::receive_datagram(const wire::Packet& packet, const NetworkHeader& header) {
   const auto its = device_.qps.find(packet.dest_qpn);
   if (its == device_.qps.end())
     ++counters_.unknown_qp;
-  else if (is_of_this_host(header.source))
+  else if (is_near(header.source))
     ++counters_.wrong_source;
   else
     (void)net::receive_datagram(*its->second, packet, header, counters_.protocol);
@@ -240,7 +239,7 @@ void Network::receive_datagram(const wire::Packet& packet, const NetworkHeader& 
 
 // Each delivery may end a session, whose queue pairs leave the group.
 uint64_t Network::receive_of_group(const wire::Packet& packet, const NetworkHeader& header) {
-  if (is_of_this_host(header.source)) {
+  if (is_near(header.source)) {
     ++counters_.wrong_source;
     return 0;
   }

@@ -6,8 +6,8 @@
 // peer.
 //
 // A multicast group that queue pairs of the vdevice are attached to has a socket of its own, whose
-// owner is a member of the group in the kernel: join(). What comes there from a vdevice of the
-// fabric on this host is ignored, for shm/datagram.h has delivered it.
+// owner is a member of the group in the kernel: join(). What comes there from a vdevice that memory
+// leads to is ignored, for shm/datagram.h has delivered it.
 #pragma once
 
 #include <functional>
@@ -87,7 +87,7 @@ class Network {
     return of.is_multicast() || device_.owns(of);
   }
   void close_sockets(const std::function<bool(const verbs::Gid& address)>& of);
-  [[nodiscard]] bool is_of_this_host(const verbs::Gid& source) const;
+  [[nodiscard]] bool is_near(const verbs::Gid& source) const;
   void on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::Gid& source);
 
   rdma::Device& device_;

@@ -28,13 +28,15 @@ std::optional<WcStatus> DatagramSender::after_crash(rdma::WorkRequest& request,
   const verbs::Gid destination = verbs::Gid::of(request.wqe.ud.dgid);
   const rdma::Qp* target = destination.is_multicast()
                                ? nullptr
-                               : qp_.context->device->fabric->find(destination, request.wqe.ud.qpn);
+                               : qp_.context->device->fabric->near(*qp_.context->device,
+                                                                   destination, request.wqe.ud.qpn);
   if (target != nullptr && target->inbox_taken_over == receive) return {};
   return WcStatus::kSuccess;
 }
 
 Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& message) {
-  rdma::Fabric& fabric = *qp_.context->device->fabric;
+  const rdma::Device& device = *qp_.context->device;
+  rdma::Fabric& fabric = *device.fabric;
   NetworkHeader header;
   header.source = source_;
   const verbs::Gid& destination = header.destination = verbs::Gid::of(request.wqe.ud.dgid);
@@ -43,13 +45,13 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   header.flow_label = request.wqe.ud.flow_label;
   const uint64_t length = message->size() - kGrhBytes;
   if (served_ == 0) header.write(message->data(), length);
-  if (!qp_.context->device->port_active()) {
+  if (!device.port_active()) {
     ++fabric.counters.datagrams_dropped;
     return done(WcStatus::kSuccess, 0, length);
   }
   if (!destination.is_multicast()) {
-    rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
-    const bool is_here = fabric.find(destination) != nullptr;
+    rdma::Qp* target = fabric.near(device, destination, request.wqe.ud.qpn);
+    const bool is_here = fabric.near(device, destination) != nullptr;
     if (!is_here && send_beyond(request, header, message))
       return done(WcStatus::kSuccess, 0, length);
     if (target == nullptr) {
@@ -68,7 +70,7 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   if (members != nullptr) ring_.mark(ipc::Mark::kBegun);
   while (members != nullptr && served_ < members->size() && cost < kTurnBytes) {
     rdma::Qp* const member = (*members)[served_++];
-    if (member == &qp_) continue;
+    if (member == &qp_ || member->context->device->island != device.island) continue;
     cost += kRequestCost;
     if (!deliver(*member, request, header, message)) continue;
     moved += length;

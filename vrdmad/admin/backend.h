@@ -67,15 +67,24 @@ struct BudgetInfo {
 };
 
 // Which peers the members of a fabric may have: its members on this host, or also those to which
-// only a network leads.
-enum class Reach { kHost, kNetwork };
+// only a network leads. kWire: these, and the network leads to its members in other network
+// namespaces of this host, too.
+enum class Reach { kHost, kNetwork, kWire };
 
-// "host", "network"
+// "host", "network", "wire"
 [[nodiscard]] inline std::string text_of(Reach reach) {
-  return reach == Reach::kNetwork ? "network" : "host";
+  switch (reach) {
+    case Reach::kHost:
+      return "host";
+    case Reach::kNetwork:
+      return "network";
+    case Reach::kWire:
+      return "wire";
+  }
+  return {};
 }
 [[nodiscard]] inline std::optional<Reach> reach_of(const std::string& text) {
-  for (const Reach reach : {Reach::kHost, Reach::kNetwork})
+  for (const Reach reach : {Reach::kHost, Reach::kNetwork, Reach::kWire})
     if (text == text_of(reach)) return reach;
   return std::nullopt;
 }

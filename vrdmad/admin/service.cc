@@ -343,7 +343,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
   base::Result<FabricInfo> set_fabric(const v1::SetFabricRequest& request) {
     const auto reach = reach_of(request.reach());
     if (!reach)
-      return base::fail(EINVAL, "the reach of a fabric is host or network, not '" +
+      return base::fail(EINVAL, "the reach of a fabric is host, network or wire, not '" +
                                     printable(request.reach()) + "'");
     return backend_.set_fabric({request.name(), *reach});
   }

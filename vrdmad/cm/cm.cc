@@ -375,7 +375,7 @@ Result<qp1mux::Routes::Found> Cm::find(uint64_t netns, const Gid& local, const G
     for (const Gid& gid : device->gids()) {
       if (local.is_unspecified() ? !alike(gid, remote) : gid != local) continue;
       speaks = true;
-      const bool is_near = remote.is_multicast() || mux_.owns(device->fabric(), remote);
+      const bool is_near = remote.is_multicast() || mux_.are_near(device->fabric(), gid, remote);
       if (!is_near && (near || network_ == nullptr || !network_->leads_to(*device, remote)))
         continue;
       ++choices;

@@ -55,6 +55,9 @@ class CmDevice {
   [[nodiscard]] uint64_t rate(provisioning::Kind kind) const {
     return provisioning::bound(setup_.ledger, kind);
   }
+  // As qp1mux::Endpoint::set_island().
+  void set_island(uint64_t island) { endpoint_.set_island(island); }
+
   [[nodiscard]] const std::string& fabric() const { return setup_.fabric; }
   [[nodiscard]] uint64_t netns() const { return setup_.netns; }
   [[nodiscard]] uint8_t ack_delay() const { return setup_.ack_delay; }

@@ -203,7 +203,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->fabric = fabric_of(spec, id);
   if (!spec.fabric.empty())
     if (auto ok = check_group("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
-  record->reaches_network = reach_of(record->fabric) == Reach::kNetwork;
+  record->reach = reach_of(record->fabric);
   Parent* const parent = find_parent(spec.parent);
   if (parent == nullptr)
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
@@ -281,7 +281,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();
   record->first_addresses = stored != nullptr ? stored->first_addresses : all_gids(record->link);
   const auto gids = gid::derive_gids(interface_of(*record), had, room_of(*record)).gids;
-  if (stored == nullptr && record->reaches_network)
+  if (stored == nullptr && record->reaches_network())
     if (auto ok = check_network(*record, gids); !ok) return pass(std::move(ok.error()));
   auto holding =
       gids_.claim(record->fabric, label, stored != nullptr ? std::vector<verbs::Gid>() : gids,
@@ -312,6 +312,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
                   static_cast<uint8_t>(record->share.capabilities.ack_delay), record->number});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
+  record->cm->set_island(record->island());
   if (stored != nullptr)  // a GID that it did not have may belong to a vdevice restored later
     apply(*record, still_there(had, gids));
   else

@@ -362,14 +362,14 @@ class Daemon final : public AdminBackend, public HookBackend {
        [this](const auto& domain) { quarantine_.crashed(domain, 0, loop_.now()); }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
-  std::set<std::string> networked_;    // fabrics of Reach::kNetwork
-  uint64_t conflicts_on_network_ = 0;  // GIDs that without_conflicts() left out so far
+  std::map<std::string, Reach> reaches_;  // of fabrics, without those of Reach::kHost
+  uint64_t conflicts_on_network_ = 0;     // GIDs that without_conflicts() left out so far
   Budgets budgets_;
   Dealing dealing_{loop_, budgets_};
   const std::shared_ptr<api::ClassFile> classes_;
   GsiNetwork gsi_network_{
       loop_,
-      {[this](const std::string& fabric) { return reach_of(fabric) == Reach::kNetwork; },
+      {[this](const std::string& fabric) { return reach_of(fabric) != Reach::kHost; },
        [this](const qp1mux::Packet& packet) { cm_.receive(packet); },
        [this](uint64_t netns, const Caller& caller, bool first) {
          return on_cm_user(netns, caller, first);

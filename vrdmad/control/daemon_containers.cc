@@ -187,9 +187,11 @@ void Daemon::describe(const api::Class& its, ClassInfo* info) {
 
 Result<void> Daemon::ensure_reach(const VdevSpec& spec, const Terms& terms) {
   const std::string fabric = fabric_of(spec, 0);
-  if (!terms.reach || call([&] { return reach_of(fabric); }) == *terms.reach) return {};
-  if (*terms.reach == Reach::kNetwork) {
-    auto set = set_fabric({fabric, Reach::kNetwork});
+  if (!terms.reach) return {};
+  const Reach now = call([&] { return reach_of(fabric); });
+  if (now == *terms.reach || (now == Reach::kWire && *terms.reach == Reach::kNetwork)) return {};
+  if (*terms.reach != Reach::kHost) {
+    auto set = set_fabric({fabric, *terms.reach});
     return set ? Result<void>() : pass(std::move(set.error()));
   }
   return fail(EPERM, "fabric " + fabric + " reaches the network, and class '" +

@@ -37,13 +37,13 @@ Result<void> check_fabric(const std::string& name) {
 Result<void> Daemon::restore_fabrics() {
   auto all = store_.fabrics();
   if (!all) return pass(std::move(all.error()));
-  for (const auto& spec : *all)
-    if (spec.reach == Reach::kNetwork) networked_.insert(spec.name);
+  for (const auto& spec : *all) reaches_[spec.name] = spec.reach;
   return {};
 }
 
 Reach Daemon::reach_of(const std::string& fabric) const {
-  return networked_.contains(fabric) ? Reach::kNetwork : Reach::kHost;
+  const auto set = reaches_.find(fabric);
+  return set != reaches_.end() ? set->second : Reach::kHost;
 }
 
 std::map<std::string, FabricInfo> Daemon::fabrics() const {
@@ -54,7 +54,7 @@ std::map<std::string, FabricInfo> Daemon::fabrics() const {
     one.reach = reach_of(name);
     return one;
   };
-  for (const auto& name : networked_) at(name);
+  for (const auto& [name, reach] : reaches_) at(name);
   for (const auto& [id, record] : records_) {
     FabricInfo& one = at(record->fabric);
     ++one.vdevices;
@@ -78,20 +78,21 @@ Result<FabricInfo> Daemon::set_fabric(const FabricSpec& spec) {
   auto begun = call([&]() -> Result<std::future<Result<void>>> {
     if (auto ok = check_fabric(spec.name); !ok) return pass(std::move(ok.error()));
     before = reach_of(spec.name);
-    if (spec.reach == Reach::kNetwork) {
+    if (spec.reach != Reach::kHost) {
       for (const uint64_t id : directory_.in_fabric(spec.name))
         if (const Record* const record = find(id))
           if (auto ok = check_network(*record, record->gids.gids()); !ok)
             return pass(std::move(ok.error()));
       // No vdevice gets a conflicting address while the setting is written.
-      networked_.insert(spec.name);
+      reaches_[spec.name] = spec.reach;
     }
     return writer_.write(spec);
   });
   if (!begun) return pass(std::move(begun.error()));
   auto stored = begun->get();
   return call([&]() -> Result<FabricInfo> {
-    if ((stored ? spec.reach : before) == Reach::kHost) networked_.erase(spec.name);
+    reaches_[spec.name] = stored ? spec.reach : before;
+    if (reaches_[spec.name] == Reach::kHost) reaches_.erase(spec.name);
     show_reach(spec.name);
     if (!stored)
       return pass(std::move(stored.error()),
@@ -104,22 +105,23 @@ Result<FabricInfo> Daemon::set_fabric(const FabricSpec& spec) {
 }
 
 void Daemon::show_reach(const std::string& fabric) {
-  const bool network = reach_of(fabric) == Reach::kNetwork;
+  const Reach reach = reach_of(fabric);
   std::set<uint64_t> namespaces;
   for (const uint64_t id : directory_.in_fabric(fabric)) {
     Record* const record = find(id);
     if (record == nullptr) continue;
     namespaces.insert(record->link.netns_cookie);
-    if (std::exchange(record->reaches_network, network) == network) continue;
+    if (std::exchange(record->reach, reach) == reach) continue;
+    if (record->cm != nullptr) record->cm->set_island(record->island());
     if (WorkerEnd* const worker = workers_.find(record->domain))
-      worker->send(SetReach{id, network});
-    if (!network) {
+      worker->send(SetReach{id, record->reaches_network(), reach == Reach::kWire});
+    if (!record->reaches_network()) {
       record->groups.clear();
       record->on_network.clear();
     }
     tell(WatchEvent::Type::kChanged, info(*record), "reach changed");
   }
-  if (network) return;
+  if (reach != Reach::kHost) return;
   for (const uint64_t cookie : namespaces) retry_conflicts(cookie);
 }
 
@@ -154,7 +156,7 @@ Result<void> Daemon::check_network(const Record& record,
 std::vector<verbs::Gid> Daemon::without_conflicts(Record& record,
                                                   const std::vector<verbs::Gid>& gids) {
   Holders others;
-  if (reach_of(record.fabric) == Reach::kNetwork) others = others_on_network(record);
+  if (reach_of(record.fabric) != Reach::kHost) others = others_on_network(record);
   std::vector<verbs::Gid> allowed;
   std::set<verbs::Gid> conflicting;
   for (const auto& gid : gids) {

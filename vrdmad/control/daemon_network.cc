@@ -50,7 +50,7 @@ bool can_be_bound(const netns::Link& link, const Gid& gid) {
 
 Result<const Daemon::OnNetwork*> Daemon::join_network(Record& record, const Gid& address,
                                                       const Callers& callers) {
-  if (!record.reaches_network) return fail(EPERM, "its fabric does not reach the network");
+  if (!record.reaches_network()) return fail(EPERM, "its fabric does not reach the network");
   const auto& gids = record.gids.gids();
   if (std::find(gids.begin(), gids.end(), address) == gids.end())
     return fail(EADDRNOTAVAIL, "it has no GID " + address.text());
@@ -82,7 +82,7 @@ Result<const Daemon::OnNetwork*> Daemon::join_network(Record& record, const Gid&
 }
 
 Result<Fd> Daemon::join_group(Record& record, const Gid& group, const Callers& callers) {
-  if (!record.reaches_network) return fail(EPERM, "its fabric does not reach the network");
+  if (!record.reaches_network()) return fail(EPERM, "its fabric does not reach the network");
   if (const auto known = record.groups.find(group); known != record.groups.end())
     return known->second.duplicate();
   if (record.groups.size() >= transport::roce::Network::kMostGroups)
@@ -138,7 +138,7 @@ void Daemon::give_socket(Record& record, const Gid& address) {
 // After a change of the netdev. An address that was wanted may have become one since, because
 // duplicate address detection has ended or the address was added.
 void Daemon::retry_network(Record& record) {
-  if (!record.reaches_network) return;
+  if (!record.reaches_network()) return;
   const bool has_worker = workers_.find(record.domain) != nullptr;
   const std::set<Gid> unbound = has_worker ? record.unbound : std::set<Gid>();
   for (const Gid& gid : unbound) {
@@ -174,7 +174,7 @@ bool Daemon::on_cm_user(uint64_t netns, const Caller& caller, bool first) {
   bool reaches_network = false;
   for (const uint64_t id : directory_.in_netns(netns)) {
     Record* const record = find(id);
-    if (record == nullptr || !record->reaches_network) continue;
+    if (record == nullptr || !record->reaches_network()) continue;
     reaches_network = true;
     join_addresses(*record, {&caller}, first);
   }

@@ -35,9 +35,12 @@ struct Daemon::Record {
   std::string tenant, fabric, domain;
   gid::NodeGuid node_guid;
   netns::Link link;
-  StoredVdev stored;                  // on disk, or queued
-  bool leaving = false;               // being deleted: not stored any more
-  bool reaches_network = false;       // as its fabric, and as its worker knows
+  StoredVdev stored;           // on disk, or queued
+  bool leaving = false;        // being deleted: not stored any more
+  Reach reach = Reach::kHost;  // of its fabric, and as its worker knows
+  [[nodiscard]] bool reaches_network() const { return reach != Reach::kHost; }
+  // See rdma::Fabric::near(): a vdevice on the wire is near those of its network namespace alone.
+  [[nodiscard]] uint64_t island() const { return reach == Reach::kWire ? link.netns_cookie : 0; }
   uint32_t number = 0;                // of its session socket
   std::vector<gid::Prefix> prefixes;  // given by the operator
   gid::Layout layout = gid::Layout::kDense;

@@ -64,7 +64,7 @@ struct AddVdevice {
   uint32_t permissions = 0;  // provisioning::Permissions::bits()
   bool limited = false;
   bool no_direct = false;
-  bool network = false;  // as SetReach
+  bool network = false, wire = false;  // as SetReach
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   std::vector<Limit> limits{};  // other kinds have their initial limit
   BudgetName tenant_budget{}, parent_budget{};
@@ -189,10 +189,11 @@ struct AskQueuePairs {
   bool operator==(const AskQueuePairs&) const = default;
 };
 
-// Whether its fabric reaches peers to which only a network leads, or those on this host alone.
+// Whether its fabric reaches peers to which only a network leads, or those on this host alone. And
+// whether the network leads to those of other namespaces on this host, too.
 struct SetReach {
   uint64_t vdevice = 0;
-  bool network = false;
+  bool network = false, wire = false;
   bool operator==(const SetReach&) const = default;
 };
 

@@ -157,6 +157,7 @@ void fields(A& at, AddVdevice& message) {
   flag(at, message.limited);
   flag(at, message.no_direct);
   flag(at, message.network);
+  flag(at, message.wire);
   fields(at, message.capabilities);
   fields(at, message.limits);
   fields(at, message.tenant_budget);
@@ -344,6 +345,7 @@ template <class A>
 void fields(A& at, SetReach& message) {
   at.number(message.vdevice);
   flag(at, message.network);
+  flag(at, message.wire);
 }
 
 // The sentence goes to an operator's terminal.

@@ -79,7 +79,7 @@ void Vdevice::leave_network() {
 
 bool Vdevice::is_beyond(const rdma::Qp& qp) const {
   return reaches_network && verbs::is_connected(qp.type) &&
-         device.fabric->find(qp.dgid()) == nullptr;
+         device.fabric->near(device, qp.dgid()) == nullptr;
 }
 
 std::shared_ptr<provisioning::Pool> Vdevice::cgroup(const std::string& path) {

@@ -122,7 +122,7 @@ void Worker::on(const AddVdevice& message, Beside beside) {
   entry.fabric->add(&device);
   device.fabric->mediate(&device, rdma::Mediated::kNotDirect, message.no_direct);
   vdevice->apply_limits(message.limited);
-  set_reach(*vdevice, message.network);
+  set_reach(*vdevice, message.network, message.wire);
   vdevices_.emplace(message.vdevice, std::move(vdevice));
 }
 
@@ -188,10 +188,12 @@ void Worker::on(const SetGids& message, Beside) {
 }
 
 void Worker::on(const SetReach& message, Beside) {
-  if (Vdevice* const vdevice = find(message.vdevice)) set_reach(*vdevice, message.network);
+  if (Vdevice* const vdevice = find(message.vdevice))
+    set_reach(*vdevice, message.network, message.wire);
 }
 
-void Worker::set_reach(Vdevice& vdevice, bool network) {
+void Worker::set_reach(Vdevice& vdevice, bool network, bool wire) {
+  vdevice.device.island = wire ? vdevice.netns : 0;
   if (!network) return vdevice.leave_network();
   if (incoming_ == nullptr) incoming_ = std::make_shared<transport::roce::Incoming>();
   const uint64_t id = vdevice.id;

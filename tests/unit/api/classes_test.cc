@@ -104,7 +104,7 @@ TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
             "fabric,host_network,max_quota,most,name,netdev,parent,per_container,quota,reach,"
             "tenant,users");
   EXPECT_EQ(error_of("[a]\nreach = moon\n"),
-            "c.conf: class 'a': reach: 'moon' is neither host nor network");
+            "c.conf: class 'a': reach: 'moon' is none of host, network and wire");
   EXPECT_EQ(
       error_of("[a]\nfabric = tenant\nreach = network\n"),
       "c.conf: class 'a': reach: each vdevice has a fabric of its own, which cannot reach the "

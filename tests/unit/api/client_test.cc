@@ -118,10 +118,10 @@ TEST_F(ClientTest, the_reach_of_a_fabric_is_set_and_seen) {
   EXPECT_EQ(fabrics->front().gids(), 2U);
   request.set_reach("");
   expect_error(client_.set_fabric(request), EINVAL,
-               "the reach of a fabric is host or network, not ''");
+               "the reach of a fabric is host, network or wire, not ''");
   request.set_reach("moon");
   expect_error(client_.set_fabric(request), EINVAL,
-               "the reach of a fabric is host or network, not 'moon'");
+               "the reach of a fabric is host, network or wire, not 'moon'");
   EXPECT_EQ(client_.list_fabrics()->front().reach(), "network") << "it is unchanged";
 }
 

@@ -105,6 +105,19 @@ TEST(DoctorPeer, OnThisHost) {
   EXPECT_THAT(found(3, "10.0.0.9").remedy, HasSubstr("create vd again with --tenant or --fabric"));
 }
 
+TEST(DoctorPeer, OnTheWireOfThisHost) {
+  std::vector all{vdev("va", "red", "wire", "::ffff:10.0.0.1"),
+                  vdev("vb", "red", "wire", "::ffff:10.0.0.2"),
+                  vdev("vc", "red", "wire", "::ffff:10.0.0.3")};
+  for (size_t i = 0; i < all.size(); ++i) all[i].set_netns_cookie(i < 2 ? 1 : 2);
+  const Way way{0, "::ffff:10.0.0.1", 0, PeerAnswer::kNone};
+  const auto found = [&](const char* to) {
+    return judge_peer(*parse_peer(to), {all.data()}, all, way).state;
+  };
+  EXPECT_EQ(found("10.0.0.2"), State::kOk) << "memory leads there";
+  EXPECT_EQ(found("10.0.0.3"), State::kProblem) << "something drops the packets";
+}
+
 TEST(DoctorPeer, OnTheNetwork) {
   const std::vector all{vdev("va", "red", "network", "::ffff:10.0.0.1")};
   const auto found = [&](Way way) {

@@ -528,7 +528,7 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   EXPECT_EQ(complete({"fabric", ""}), "list set\n");
   EXPECT_EQ(complete({"fabric", "set", "v"}), "vdev/1 vdev/2 vdev/3\n");
   EXPECT_EQ(complete({"fabric", "set", "red", "--r"}), "--run-dir --reach\n");
-  EXPECT_EQ(complete({"fabric", "set", "red", "--reach", ""}), "host network\n");
+  EXPECT_EQ(complete({"fabric", "set", "red", "--reach", ""}), "host network wire\n");
   EXPECT_EQ(complete({"fabric", "set", "--reach", "host", "vdev/1"}), "vdev/1\n");
   EXPECT_EQ(complete({"cdi", "generate", "--cl"}), "--classes\n");
   EXPECT_EQ(complete({"cdi", "generate", "-o", temp_ + "/complete.b"}), script + "\n");

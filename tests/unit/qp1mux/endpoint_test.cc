@@ -60,13 +60,13 @@ TEST_F(Endpoints, HaveGidsThatNoOtherOfTheFabricHas) {
   EXPECT_EQ(other.set_gids({gid_a}).error().code(), EADDRINUSE);
   Endpoint blue = std::move(host_a.mux.attach(setup("d", 0xd, "blue")).value());
   EXPECT_TRUE(blue.set_gids({gid_a}));
-  EXPECT_TRUE(host_a.mux.owns("blue", gid_a));
+  EXPECT_TRUE(host_a.mux.are_near("blue", gid_a, gid_a));
   EXPECT_TRUE(a.set_gids({}));
-  EXPECT_FALSE(host_a.mux.owns("red", gid_a));
+  EXPECT_FALSE(host_a.mux.are_near("red", gid_a, gid_a));
   EXPECT_TRUE(other.set_gids({gid_a}));
   other.reset();
-  EXPECT_FALSE(host_a.mux.owns("red", gid_a));
-  EXPECT_TRUE(host_a.mux.owns("blue", gid_a));
+  EXPECT_FALSE(host_a.mux.are_near("red", gid_a, gid_a));
+  EXPECT_TRUE(host_a.mux.are_near("blue", gid_a, gid_a));
 }
 
 TEST_F(Endpoints, NeedSomebodyWhoKnowsTheirQueuePairs) {

@@ -160,6 +160,27 @@ TEST_F(Foreign, NobodyOnTheNetworkSpeaksForAVdeviceOfThisHost) {
   EXPECT_EQ(host_b.mux.spoofed(), 2u);
 }
 
+TEST_F(Foreign, AnotherIslandOfThisHostSpeaksByTheNetwork) {
+  const verbs::Gid gid_c = gid("10.0.0.3");
+  Endpoint c = attach(host_b, setup("c", 0xc), gid_c);
+  EXPECT_TRUE(host_b.mux.are_near("red", gid_b, gid_c));
+  c.set_island(7);
+  EXPECT_FALSE(host_b.mux.are_near("red", gid_b, gid_c));
+  EXPECT_TRUE(host_b.mux.are_near("red", gid_c, gid_c));
+  agree();
+  Req asked = req();
+  asked.path.local = gid_c;
+  client.connection = c.connection(&client);
+  ASSERT_TRUE(client.connection.send_req(asked));
+  rig.run(milliseconds(1));
+  Letter letter = rig.last(CmAttribute::kReq);
+  letter.from_network = true;
+  letter.mad.as<wire::CmReq>().local_id = 0x5eed;
+  letter.mad.header.transaction_id = 0x5eed;
+  rig.inject(letter);
+  EXPECT_EQ(host_b.mux.spoofed(), 0u);
+}
+
 TEST_F(Foreign, AnIdUsedAgainIsStale) {
   establish();
   Letter letter = rig.last(CmAttribute::kReq);

@@ -82,7 +82,8 @@ class Rig : public Wire {
   }
   void inject(const Letter& letter) {
     for (const auto& host : hosts_)
-      if (host->mux.owns(letter.fabric, letter.destination)) host->mux.receive(letter.packet());
+      if (host->mux.are_near(letter.fabric, letter.destination, letter.destination))
+        host->mux.receive(letter.packet());
   }
 
   // Processes everything that happens within `span`.

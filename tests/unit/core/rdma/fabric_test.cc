@@ -65,6 +65,32 @@ TEST_F(Fabrics, JoinWhoNameEachOther) {
   EXPECT_GT(changes, 0);
 }
 
+TEST_F(Fabrics, LeaveOtherIslandsToTheNetwork) {
+  const auto to_rts = [this](const World::Pair& pair) {
+    world.name(*pair.a, *pair.b);
+    world.name(*pair.b, *pair.a);
+    for (Qp* qp : {pair.a, pair.b}) world.to_rtr(*qp);
+    for (Qp* qp : {pair.a, pair.b}) world.to_rts(*qp);
+    return pair.a->link.out == pair.b && pair.b->link.out == pair.a;
+  };
+  Device &a = world.a_device, &b = world.b_device;
+  const auto begun = strangers();
+  world.name(*begun.a, *begun.b);
+  world.name(*begun.b, *begun.a);
+  for (Qp* qp : {begun.a, begun.b}) world.to_rtr(*qp);
+  world.to_rts(*begun.a);
+  a.island = 1;
+  b.island = 2;
+  EXPECT_EQ(fabric.near(a, gid_of("10.0.0.1")), &a);
+  EXPECT_EQ(fabric.near(a, gid_of("10.0.0.2")), nullptr);
+  EXPECT_EQ(fabric.find(gid_of("10.0.0.2")), &b) << "the address is taken all the same";
+  world.to_rts(*begun.b);
+  EXPECT_EQ(begun.b->link.out, begun.a) << "what was begun in memory ends there";
+  EXPECT_FALSE(to_rts(strangers()));
+  b.island = 1;
+  EXPECT_TRUE(to_rts(strangers()));
+}
+
 TEST_F(Fabrics, JoinOnlyOnceBothStandInRtr) {
   const auto pair = strangers();
   world.name(*pair.a, *pair.b);

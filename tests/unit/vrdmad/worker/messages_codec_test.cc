@@ -163,12 +163,14 @@ TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
   EXPECT_FALSE(with(SetPort{1, {}}, 9, 7)) << "a flag";
   const AddVdevice add;
   constexpr size_t kBehind = sizeof(verbs::Capabilities) + 4 + 2 * (8 + 2);  // limits, budgets
-  const size_t permissions = encode(ToWorker(add))->size() - kBehind - 7;
+  const size_t permissions = encode(ToWorker(add))->size() - kBehind - 8;
   EXPECT_TRUE(with(add, permissions, 7));
   EXPECT_FALSE(with(add, permissions, 8)) << "there is no such permission";
-  EXPECT_TRUE(with(add, permissions + 6, 1));
-  EXPECT_FALSE(with(add, permissions + 6, 2)) << "a flag";
-  EXPECT_FALSE(with(SetReach{1, true}, 9, 2)) << "a flag";
+  for (const size_t flag : {6, 7}) {
+    EXPECT_TRUE(with(add, permissions + flag, 1));
+    EXPECT_FALSE(with(add, permissions + flag, 2)) << "a flag";
+  }
+  for (const size_t flag : {9, 10}) EXPECT_FALSE(with(SetReach{1, true}, flag, 2)) << "a flag";
 }
 
 // The sentence goes to an operator's terminal.
