@@ -96,6 +96,10 @@ TEST_F(ClassesTest, MakeTheirFabricsReachWhatTheySay) {
               HasSubstr("fabric k8s/shop reaches the network, and class 'a' is for this host"));
   ASSERT_TRUE(give(spec));
   EXPECT_EQ(reach(), Reach::kNetwork);
+  ASSERT_TRUE(give(spec, Reach::kWire));
+  EXPECT_EQ(reach(), Reach::kWire);
+  ASSERT_TRUE(give(spec, Reach::kNetwork)) << "the wire is of the network";
+  EXPECT_EQ(reach(), Reach::kWire);
 }
 
 }  // namespace

@@ -324,12 +324,14 @@ TEST(Store, keeps_the_fabrics_that_reach_the_network) {
     ASSERT_TRUE(put(*store, FabricSpec{"near", Reach::kNetwork}));
     ASSERT_TRUE(put(*store, FabricSpec{"near", Reach::kHost}));
     ASSERT_TRUE(put(*store, FabricSpec{"unheard", Reach::kHost}));
+    ASSERT_TRUE(put(*store, FabricSpec{"wired", Reach::kWire}));
   }
   const auto store = opened(temp.path());
   const auto fabrics = store->fabrics();
   ASSERT_TRUE(fabrics) << fabrics.error().message();
-  EXPECT_EQ(*fabrics,
-            (std::vector<FabricSpec>{{"far", Reach::kNetwork}, {"tenant/red", Reach::kNetwork}}));
+  EXPECT_EQ(*fabrics, (std::vector<FabricSpec>{{"far", Reach::kNetwork},
+                                               {"tenant/red", Reach::kNetwork},
+                                               {"wired", Reach::kWire}}));
 }
 
 // A name becomes the name of a file.
