@@ -24,6 +24,11 @@ devices = 8
 tenant = namespace
 fabric = namespace
 devices = 4
+[wired]
+tenant = namespace
+fabric = namespace
+reach = wire
+devices = 2
 CLASSES
 start_hooks_daemon
 ctl cdi generate
@@ -121,6 +126,23 @@ say "lab/five cannot connect to shop/three: $(grep -m 1 -iE 'error|unable|fail|u
 asked restart-container shop/three  # its server waits
 reap server 20
 for name in shop/three shop/four lab/five; do asked delete "$name"; done
+
+say "the node's filter sees the packets of pods in a class on the wire, and not those of others"
+nft -f - <<'END'
+table bridge filter { chain forward { type filter hook forward priority 0; ether type ip udp dport 4791 counter; }
+}
+END
+seen() { nft list table bridge filter | grep -oE 'packets [0-9]+' | cut -d' ' -f2; }
+spread shop/one shop/two
+[[ $(seen) -eq 0 ]] || fail "it sees $(seen) packets of class small"
+pod bank/six --limit vrdma.io/wired=1
+pod bank/seven --limit vrdma.io/wired=1
+[[ $(ctl fabric list k8s/bank | awk 'END { print $2 }') == wire ]] || fail "the fabrics: $(ctl fabric list)"
+spread bank/six bank/seven
+[[ $(seen) -gt 2000 ]] || fail "it sees $(seen) packets of class wired"
+say "it sees $(seen) packets"
+for name in six seven; do asked delete bank/$name; done
+nft delete table bridge filter
 
 # ---- the end --------------------------------------------------------------------------------------
 
