@@ -16,6 +16,11 @@ EndpointState* MuxState::owner(std::string_view fabric, const verbs::Gid& gid) c
   return it == members->second.end() ? nullptr : it->second;
 }
 
+bool MuxState::is_near(const EndpointState& endpoint, const verbs::Gid& gid) const {
+  const EndpointState* const there = owner(endpoint.setup.fabric, gid);
+  return there != nullptr && there->island == endpoint.island;
+}
+
 void MuxState::detach(EndpointState& endpoint) {
   std::vector<std::shared_ptr<Exchange>> mine;
   for (const auto& [id, exchange] : exchanges)
@@ -84,8 +89,7 @@ void MuxState::receive(const Packet& packet) {
     return;
   }
   // Vdevices of an island do not talk by the network, so this is a stranger who names one of them.
-  const EndpointState* const source = owner(packet.fabric, packet.source);
-  if (packet.from_network && source != nullptr && source->island == owner_here->island) {
+  if (packet.from_network && is_near(*owner_here, packet.source)) {
     ++spoofed;
     return;
   }
@@ -189,8 +193,7 @@ void Mux::advance() { state_->advance(); }
 void Mux::drop_half_open() { state_->drop_half_open(); }
 bool Mux::are_near(std::string_view fabric, const verbs::Gid& one, const verbs::Gid& other) const {
   const EndpointState* const first = state_->owner(fabric, one);
-  const EndpointState* const second = state_->owner(fabric, other);
-  return first != nullptr && second != nullptr && first->island == second->island;
+  return first != nullptr && state_->is_near(*first, other);
 }
 uint64_t Mux::unowned() const { return state_->unowned; }
 uint64_t Mux::spoofed() const { return state_->spoofed; }

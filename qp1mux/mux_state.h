@@ -49,7 +49,7 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   Rates<std::string> tenants;  // of this host: what comes from them
   Rates<verbs::Gid> hosts;     // by host_of()
   ProvenHosts proven;
-  uint64_t island = 0;
+  uint64_t island = 0;  // see MuxState::is_near()
   uint32_t connections = 0;
   uint32_t pending = 0;
   uint32_t half_open = 0;  // charged here for requests at peers
@@ -108,6 +108,9 @@ class MuxState {
   using Fabric = std::unordered_map<verbs::Gid, EndpointState*>;
 
   [[nodiscard]] EndpointState* owner(std::string_view fabric, const verbs::Gid& gid) const;
+  // Whether memory leads from the endpoint to a vdevice of its fabric that owns the GID: both are
+  // of one island.
+  [[nodiscard]] bool is_near(const EndpointState& endpoint, const verbs::Gid& gid) const;
   void detach(EndpointState& endpoint);
 
   void receive(const Packet& packet);

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "core/ipc/bell.h"
 
@@ -90,6 +92,8 @@ void SendRing::publish(const rdma::WorkRequest& request, WcStatus status, uint32
   const bool failed = status != WcStatus::kSuccess;
   const bool tells = !failed && (request.wqe.flags & ipc::kSignaled) != 0;
   if (tells && !std::exchange(untold_, true)) qp_.send_cq->begin_telling();
+  std::optional<rdma::Telling> telling;
+  if (failed) telling.emplace(qp_);
   ++tail_;
   qp_.block->sq_tail.store(tail_, std::memory_order_release);
   if (failed)
@@ -105,7 +109,6 @@ void SendRing::publish(const rdma::WorkRequest& request, WcStatus status, uint32
   qp_.failed_send = true;
   const bool reliable = verbs::is_reliable(qp_.type);
   if (reliable && qp_.state() != verbs::QpState::kErr) return qp_.fail();
-  const rdma::Telling both(qp_);
   if (!reliable) {
     qp_.set_state(verbs::QpState::kSqe);  // IBTA 10.3.1.7
     if (qp_.sender) qp_.sender->link_changed();

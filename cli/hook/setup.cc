@@ -49,7 +49,7 @@ Result<Request> request_of(const Container& container, const Pod& pod,
                    put_text(container.name, request.name, "the annotation vrdma.io/name"),
                    put_text(container.quota, request.quota, "the annotation vrdma.io/quota")})
     if (!put) return base::pass(std::move(put).error());
-  // They fit (cli/hook/state.h).
+  // parse_config() leaves all four empty if one of them does not fit.
   (void)put_text(pod.pod_namespace, request.pod_namespace, "");
   (void)put_text(pod.pod_name, request.pod_name, "");
   (void)put_text(pod.pod_uid, request.pod_uid, "");

@@ -70,7 +70,7 @@ Pod pod_in(const Json& config, const std::string& bundle) {
   const auto fits = [](const std::string& text, size_t room) {
     return text.size() < room && is_printable(text) && text.find(' ') == std::string::npos;
   };
-  // Other clients of the runtime may say anything.
+  // Another client of the runtime may write any text into these annotations.
   const bool of_kubernetes = fits(pod.pod_namespace, sizeof Request::pod_namespace) &&
                              fits(pod.pod_name, sizeof Request::pod_name) &&
                              fits(pod.pod_uid, sizeof Request::pod_uid) &&

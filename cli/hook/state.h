@@ -32,8 +32,9 @@ struct Container {
 };
 [[nodiscard]] base::Result<Container> parse_state(std::string_view json);
 
-// Of which pod of Kubernetes a container is. All are empty if it is of none, or if one of them can
-// be no name of Kubernetes: other clients of a runtime may choose any.
+// The pod of Kubernetes that a container belongs to. All four names are empty if it belongs to
+// none. They are empty, too, if Kubernetes could not have given one of them: another client of the
+// runtime has chosen it.
 struct Pod {
   std::string pod_namespace, pod_name, pod_uid, container_name;
 };

@@ -456,6 +456,11 @@ bool Device::has_gid(size_t index) const {
   return index < gids.size() && !gids[index].is_unspecified();
 }
 
+Qp* Device::find_qp(uint32_t qpn) const {
+  const auto it = qps.find(qpn);
+  return it != qps.end() ? it->second : nullptr;
+}
+
 bool Device::owns(const verbs::Gid& gid) const {
   return !gid.is_unspecified() && std::find(gids.begin(), gids.end(), gid) != gids.end();
 }

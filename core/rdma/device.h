@@ -459,7 +459,7 @@ struct Device {
   std::string tenant;
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   Fabric* fabric = nullptr;
-  uint64_t island = 0;           // Fabric::near()
+  uint64_t island = 0;           // see is_near()
   uint64_t node_guid = 0;        // big-endian
   std::vector<verbs::Gid> gids;  // by index; the unspecified one: an empty entry. See gid/layout.h
   std::unordered_map<uint32_t, Qp*> qps;
@@ -494,7 +494,10 @@ struct Device {
   // That very one. False: it is another's, or QpNumbers::keep() refuses it.
   [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);
   void free_qpn(uint32_t qpn);
+  [[nodiscard]] Qp* find_qp(uint32_t qpn) const;
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
+  // Of devices of one fabric: whether memory leads from one to the other. If not, the network does.
+  [[nodiscard]] bool is_near(const Device& other) const { return island == other.island; }
   // Whether a path may begin there: the entry is not empty.
   [[nodiscard]] bool has_gid(size_t index) const;
 
@@ -528,10 +531,8 @@ class Fabric {
   void mediate(Device* device, Mediated reason, bool holds);
   [[nodiscard]] Device* find(const verbs::Gid& gid) const;
   [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;
-  // The device with that GID, if memory leads to it from `device`: both are of one island. It is on
-  // the network for those of other islands.
+  // The device with that GID, if memory leads to it from `device`.
   [[nodiscard]] Device* near(const Device& device, const verbs::Gid& gid) const;
-  [[nodiscard]] Qp* near(const Device& device, const verbs::Gid& gid, uint32_t qpn) const;
 
   // Makes and cuts the links of `qp` in both directions as the states now demand.
   void relink(Qp& qp);

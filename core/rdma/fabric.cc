@@ -63,23 +63,14 @@ Device* Fabric::find(const verbs::Gid& gid) const {
   return it == devices_.end() ? nullptr : it->second;
 }
 
-namespace {
-Qp* queue_pair(const Device* device, uint32_t qpn) {
-  if (device == nullptr) return nullptr;
-  const auto it = device->qps.find(qpn);
-  return it == device->qps.end() ? nullptr : it->second;
+Qp* Fabric::find(const verbs::Gid& gid, uint32_t qpn) const {
+  const Device* const device = find(gid);
+  return device != nullptr ? device->find_qp(qpn) : nullptr;
 }
-}  // namespace
-
-Qp* Fabric::find(const verbs::Gid& gid, uint32_t qpn) const { return queue_pair(find(gid), qpn); }
 
 Device* Fabric::near(const Device& device, const verbs::Gid& gid) const {
   Device* const there = find(gid);
-  return there != nullptr && there->island == device.island ? there : nullptr;
-}
-
-Qp* Fabric::near(const Device& device, const verbs::Gid& gid, uint32_t qpn) const {
-  return queue_pair(near(device, gid), qpn);
+  return there != nullptr && there->is_near(device) ? there : nullptr;
 }
 
 Qp* Fabric::named_peer(const Qp& qp) const {
@@ -98,7 +89,7 @@ bool Fabric::names(const Qp& qp, const Qp& peer) const {
 Qp* Fabric::pair(Qp& qp) {
   Qp* peer = named_peer(qp);
   if (peer == nullptr || peer == &qp || verbs::is_xrc(qp.type)) return nullptr;
-  if (near(*qp.context->device, qp.dgid()) == nullptr) return nullptr;
+  if (!qp.context->device->is_near(*peer->context->device)) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
   for (const Qp* end : {&qp, peer})
     if (end->context->device->mediated_because.lasts()) return nullptr;
@@ -254,7 +245,7 @@ void Fabric::relink(Qp& qp) {
   if (peer == nullptr || !names(*peer, qp)) return;
   // What was begun in memory is brought to its end there.
   const bool begun = qp.link.out != nullptr || qp.link.in != nullptr;
-  if (!begun && near(*qp.context->device, qp.dgid()) == nullptr) return;
+  if (!begun && !qp.context->device->is_near(*peer->context->device)) return;
   if (qp.can_send() && qp.link.out == nullptr) connect(qp, *peer);
   if (peer != &qp && peer->can_send() && peer->link.out == nullptr) connect(*peer, qp);
 }

@@ -228,13 +228,13 @@ bool Network::is_near(const verbs::Gid& source) const {
 }
 
 void Network::receive_datagram(const wire::Packet& packet, const NetworkHeader& header) {
-  const auto its = device_.qps.find(packet.dest_qpn);
-  if (its == device_.qps.end())
+  rdma::Qp* const its = device_.find_qp(packet.dest_qpn);
+  if (its == nullptr)
     ++counters_.unknown_qp;
   else if (is_near(header.source))
     ++counters_.wrong_source;
   else
-    (void)net::receive_datagram(*its->second, packet, header, counters_.protocol);
+    (void)net::receive_datagram(*its, packet, header, counters_.protocol);
 }
 
 // Each delivery may end a session, whose queue pairs leave the group.

@@ -26,10 +26,10 @@ std::optional<WcStatus> DatagramSender::after_crash(rdma::WorkRequest& request,
                                                     const SendRing::Interrupted& interrupted) {
   const uint32_t receive = interrupted.receive;
   const verbs::Gid destination = verbs::Gid::of(request.wqe.ud.dgid);
-  const rdma::Qp* target = destination.is_multicast()
-                               ? nullptr
-                               : qp_.context->device->fabric->near(*qp_.context->device,
-                                                                   destination, request.wqe.ud.qpn);
+  const rdma::Device& device = *qp_.context->device;
+  const rdma::Device* const there =
+      destination.is_multicast() ? nullptr : device.fabric->near(device, destination);
+  const rdma::Qp* const target = there != nullptr ? there->find_qp(request.wqe.ud.qpn) : nullptr;
   if (target != nullptr && target->inbox_taken_over == receive) return {};
   return WcStatus::kSuccess;
 }
@@ -50,10 +50,10 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
     return done(WcStatus::kSuccess, 0, length);
   }
   if (!destination.is_multicast()) {
-    rdma::Qp* target = fabric.near(device, destination, request.wqe.ud.qpn);
-    const bool is_here = fabric.near(device, destination) != nullptr;
-    if (!is_here && send_beyond(request, header, message))
+    const rdma::Device* const there = fabric.near(device, destination);
+    if (there == nullptr && send_beyond(request, header, message))
       return done(WcStatus::kSuccess, 0, length);
+    rdma::Qp* const target = there != nullptr ? there->find_qp(request.wqe.ud.qpn) : nullptr;
     if (target == nullptr) {
       ++fabric.counters.datagrams_dropped;
     } else {
@@ -70,7 +70,7 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   if (members != nullptr) ring_.mark(ipc::Mark::kBegun);
   while (members != nullptr && served_ < members->size() && cost < kTurnBytes) {
     rdma::Qp* const member = (*members)[served_++];
-    if (member == &qp_ || member->context->device->island != device.island) continue;
+    if (member == &qp_ || !member->context->device->is_near(device)) continue;
     cost += kRequestCost;
     if (!deliver(*member, request, header, message)) continue;
     moved += length;

@@ -91,8 +91,11 @@ Result<FabricInfo> Daemon::set_fabric(const FabricSpec& spec) {
   if (!begun) return pass(std::move(begun.error()));
   auto stored = begun->get();
   return call([&]() -> Result<FabricInfo> {
-    reaches_[spec.name] = stored ? spec.reach : before;
-    if (reaches_[spec.name] == Reach::kHost) reaches_.erase(spec.name);
+    const Reach now = stored ? spec.reach : before;
+    if (now == Reach::kHost)
+      reaches_.erase(spec.name);
+    else
+      reaches_[spec.name] = now;
     show_reach(spec.name);
     if (!stored)
       return pass(std::move(stored.error()),

@@ -41,6 +41,21 @@ struct Foreign : TwoHosts {
     rig.fate = [](const Letter&) { return std::vector<base::Duration>{{}}; };
     return letter;
   }
+  // `c`, at 10.0.0.3 on the host of b, asks b by memory. Another REQ of its queue pair, from the
+  // network.
+  Letter letter_of_neighbour(Endpoint& c) {
+    agree();
+    Req asked = req();
+    asked.path.local = gid("10.0.0.3");
+    client.connection = c.connection(&client);
+    EXPECT_TRUE(client.connection.send_req(asked));
+    rig.run(milliseconds(1));
+    Letter letter = rig.last(CmAttribute::kReq);
+    letter.from_network = true;
+    letter.mad.as<wire::CmReq>().local_id = 0x5eed;
+    letter.mad.header.transaction_id = 0x5eed;
+    return letter;
+  }
 };
 
 TEST_F(Foreign, ReqWithoutListenerIsRefused) {
@@ -129,22 +144,12 @@ TEST_F(Foreign, AnotherReqOfTheSameQueuePairThatIsNotProvenEndsNothing) {
 // Two vdevices of one host are connected. In the name of one of them a REQ of its queue pair and a
 // DREQ that would end the connection come from the network.
 TEST_F(Foreign, NobodyOnTheNetworkSpeaksForAVdeviceOfThisHost) {
-  const verbs::Gid gid_c = gid("10.0.0.3");
-  Endpoint c = attach(host_b, setup("c", 0xc), gid_c);
-  agree();
-  Req asked = req();
-  asked.path.local = gid_c;
-  client.connection = c.connection(&client);
-  ASSERT_TRUE(client.connection.send_req(asked));
-  rig.run(milliseconds(1));
+  Endpoint c = attach(host_b, setup("c", 0xc), gid("10.0.0.3"));
+  const Letter letter = letter_of_neighbour(c);
   ASSERT_EQ(client.state(), State::kEstablished);
-  Letter letter = rig.last(CmAttribute::kReq);
   rig.letters.clear();
-  letter.from_network = true;
-  Letter dreq = letter;
-  letter.mad.as<wire::CmReq>().local_id = 0x5eed;
-  letter.mad.header.transaction_id = 0x5eed;
   rig.inject(letter);
+  Letter dreq = letter;
   auto& message = wire::begin<wire::CmDreq>(dreq.mad, 0x5eed);
   message.local_id = client.connection.local_id();
   message.remote_id = client.connection.remote_id();
@@ -167,17 +172,7 @@ TEST_F(Foreign, AnotherIslandOfThisHostSpeaksByTheNetwork) {
   c.set_island(7);
   EXPECT_FALSE(host_b.mux.are_near("red", gid_b, gid_c));
   EXPECT_TRUE(host_b.mux.are_near("red", gid_c, gid_c));
-  agree();
-  Req asked = req();
-  asked.path.local = gid_c;
-  client.connection = c.connection(&client);
-  ASSERT_TRUE(client.connection.send_req(asked));
-  rig.run(milliseconds(1));
-  Letter letter = rig.last(CmAttribute::kReq);
-  letter.from_network = true;
-  letter.mad.as<wire::CmReq>().local_id = 0x5eed;
-  letter.mad.header.transaction_id = 0x5eed;
-  rig.inject(letter);
+  rig.inject(letter_of_neighbour(c));
   EXPECT_EQ(host_b.mux.spoofed(), 0u);
 }
 
