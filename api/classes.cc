@@ -88,6 +88,16 @@ Result<void> set_reach(const Words& words, std::string* reach) {
   return {};
 }
 
+Result<void> set_peers(const Words& words, Class* of) {
+  if (words.empty()) return fail(EINVAL, "a value is missing: prefixes, or `all`");
+  of->peers.emplace();
+  if (words == Words{"all"}) return {};
+  auto prefixes = gid::parse_prefixes(words);
+  if (!prefixes) return pass(std::move(prefixes.error()));
+  of->peers = std::move(*prefixes);
+  return {};
+}
+
 Result<void> set_number(const Words& words, uint64_t* number) {
   auto word = one_word(words);
   if (!word) return pass(std::move(word.error()));
@@ -192,6 +202,7 @@ const std::map<std::string, Setter>& setters() {
       {"tenant", [](const Words& words,
                     Class* of) { return set_group(words, &of->tenant, &of->tenant_rule); }},
       {"fabric", set_fabric},
+      {"peers", set_peers},
       {"reach", [](const Words& words, Class* of) { return set_reach(words, &of->reach); }},
       {"devices", [](const Words& words, Class* of) { return set_devices(words, &of->devices); }},
       {"quota", [](const Words& words, Class* of) { return set_quota(words, &of->quota); }},
@@ -255,6 +266,8 @@ Result<void> check_whole(const Class& its) {
     return fail(EINVAL,
                 "reach: each vdevice has a fabric of its own, which cannot reach the "
                 "network: set fabric or tenant");
+  if (its.peers && its.reach != "network" && its.reach != "wire")
+    return fail(EINVAL, "peers: set reach to network or wire, too");
   return {};
 }
 

@@ -12,6 +12,9 @@
 //                                  `wire`: and pods and containers of one host reach each other by
 //                                  it, too. `host`: no vdevice while it does either. Absent: as
 //                                  `vrdmactl fabric set` says
+//   peers = 10.0.0.0/8 fd00::/8    addresses and multicast groups outside of the fabric that its
+//                                  members may send to and hear from, when it reaches the network;
+//                                  `all`: without limit. Absent: as `vrdmactl fabric set` says
 //   quota = qp=64,mr_bytes=1g
 //   parent = soft
 //   netdev = eth0                  absent: see docs/containers.md
@@ -26,10 +29,10 @@
 //   annotations = quota name       what a container may choose: quota, netdev, name
 //   max_quota = qp=256             the highest limits that it may choose
 //
-// All keys may be absent, with the values above as defaults except tenant, fabric, reach, quota,
-// netdev, allow, users, annotations and max_quota, which are empty. The class `default` exists
-// without the file. A mistake in a class concerns that class alone; lines that belong to none
-// concern all. CLI11 reads the file, so that its syntax is that of vrdmad.conf.
+// All keys may be absent, with the values above as defaults except tenant, fabric, reach, peers,
+// quota, netdev, allow, users, annotations and max_quota, which are empty. The class `default`
+// exists without the file. A mistake in a class concerns that class alone; lines that belong to
+// none concern all. CLI11 reads the file, so that its syntax is that of vrdmad.conf.
 #pragma once
 
 #include <sys/stat.h>
@@ -45,6 +48,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "gid/prefix.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::api {
@@ -64,9 +68,10 @@ struct Class {
   // could take the addresses of others.
   enum class Rule : uint8_t { kDefault, kNamed, kByUser, kByNamespace };
   Rule tenant_rule = Rule::kDefault, fabric_rule = Rule::kDefault;
-  std::string tenant;                 // kNamed
-  std::string fabric = "containers";  // kNamed; empty: the tenant's own
-  std::string reach;                  // "host", "network", "wire"; empty: of the fabric
+  std::string tenant;                             // kNamed
+  std::string fabric = "containers";              // kNamed; empty: the tenant's own
+  std::string reach;                              // "host", "network", "wire"; empty: of the fabric
+  std::optional<std::vector<gid::Prefix>> peers;  // of the fabric; empty: all. Absent: as they are
   std::vector<provisioning::Setting> quota, max_quota;
   std::string parent = "soft";
   std::string netdev;  // empty: found by the daemon

@@ -259,6 +259,9 @@ Outcome fabric_set(const Options& options, Output& output) {
   v1::SetFabricRequest request;
   request.set_name(options.name);
   request.set_reach(options.reach);
+  if (!options.peers.empty()) request.mutable_peers();
+  if (options.peers != std::vector<std::string>{"all"})
+    for (const auto& prefix : options.peers) request.mutable_peers()->add_prefixes(prefix);
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto fabric = client.set_fabric(request);
     if (!fabric) return base::pass(std::move(fabric).error());

@@ -27,7 +27,8 @@ struct Options {
   std::vector<std::string> labels;  // KEY=VALUE
   bool if_absent = false;
   std::string gid_layout;
-  std::string reach;                            // for fabric set
+  std::string reach;                            // for fabric set; empty: not given
+  std::vector<std::string> peers;               // the same: prefixes, or "all" alone
   std::vector<std::string> defaults, ceilings;  // for a tenant or a parent, like `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // for quota show

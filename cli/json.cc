@@ -81,7 +81,8 @@ Json object_of(const v1::Vdev& vdev) {
           {"labels", labels_of(vdev)},
           {"lost", vdev.lost()},
           {"gid_layout", vdev.gid_layout()},
-          {"reach", vdev.reach()}};
+          {"reach", vdev.reach()},
+          {"peers", vdev.peers()}};
 }
 
 // Invalid UTF-8, for example in a netns path, becomes U+FFFD instead of an exception.
@@ -168,7 +169,8 @@ std::string json_of(const std::vector<v1::Fabric>& fabrics) {
     return {{"name", fabric.name()},
             {"reach", fabric.reach()},
             {"vdevices", fabric.vdevices()},
-            {"gids", fabric.gids()}};
+            {"gids", fabric.gids()},
+            {"peers", fabric.peers()}};
   });
 }
 

@@ -168,6 +168,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs,
     line("tenant", vdev.tenant());
     line("fabric", vdev.fabric());
     line("reach", vdev.reach());
+    if (vdev.peers_size() > 0) line("peers", joined(vdev.peers()));
     line("id", std::to_string(vdev.id()));
     line("netns", vdev.netns() + " (cookie " + std::to_string(vdev.netns_cookie()) + ")");
     line("netdev", vdev.netdev() + " (index " + std::to_string(vdev.ifindex()) + ")");
@@ -302,10 +303,11 @@ void Output::fabrics(const std::vector<v1::Fabric>& fabrics) {
     out_ << json_of(fabrics) << '\n';
     return;
   }
-  Table table({{"NAME"}, {"REACH"}, {"VDEVICES", kRight}, {"GIDS", kRight}});
+  Table table({{"NAME"}, {"REACH"}, {"VDEVICES", kRight}, {"GIDS", kRight}, {"PEERS"}});
   for (const auto& fabric : fabrics)
     table.add({fabric.name(), fabric.reach(), std::to_string(fabric.vdevices()),
-               std::to_string(fabric.gids())});
+               std::to_string(fabric.gids()),
+               fabric.peers_size() > 0 ? joined(fabric.peers()) : "all"});
   table.print(out_);
 }
 

@@ -192,7 +192,8 @@ class Grammar {
                tenant_set);
     CLI::App& fabric = group("fabric", "domains of addresses");
     name(leaf(fabric, "list", "list the fabrics", fabric_list), "only this fabric");
-    CLI::App& change = leaf(fabric, "set", "change the reach of a fabric", fabric_set);
+    CLI::App& change =
+        leaf(fabric, "set", "change the reach and the peers of a fabric", fabric_set);
     name(change, "fabric").required();
     change
         .add_option(
@@ -200,8 +201,13 @@ class Grammar {
             "the peers that its vdevices may have: those on this host, or also others; wire: "
             "all of them by the network")
         ->check(base::one_of({"host", "network", "wire"}), "")
-        ->type_name("host|network|wire")
-        ->required();
+        ->type_name("host|network|wire");
+    change
+        .add_option("--peers", options_.peers,
+                    "addresses that its vdevices may send to and hear from on the network, such "
+                    "as 10.0.0.0/8; or all")
+        ->delimiter(',')
+        ->type_name("PREFIX,...|all");
     CLI::App& parent = group("parent", "resources that vdevices are carved from");
     leaf(parent, "list", "list the parents", parent_list);
     add_budget(parent, "parent", parent_show, parent_set);

@@ -52,12 +52,26 @@ std::string Prefix::text() const {
   return std::string(buffer) + "/" + std::to_string(bits - (ipv4 ? kMapped : 0));
 }
 
+base::Result<std::vector<Prefix>> parse_prefixes(const std::vector<std::string>& texts) {
+  std::vector<Prefix> all;
+  for (const std::string& text : texts) {
+    const auto prefix = Prefix::parse(text);
+    if (!prefix) return base::pass(prefix.error());
+    all.push_back(*prefix);
+  }
+  return all;
+}
+
+bool contains(const std::vector<Prefix>& prefixes, const verbs::Gid& gid) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const Prefix& prefix) { return prefix.contains(gid); });
+}
+
 Interface limited(Interface interface, const std::vector<Prefix>& prefixes, const verbs::Gid& own) {
   if (interface.mac && link_local(*interface.mac) != own) interface.mac.reset();
   std::erase_if(interface.addresses, [&](const auto& address) {
     const verbs::Gid gid{address};
-    return gid != own && std::none_of(prefixes.begin(), prefixes.end(),
-                                      [&](const Prefix& prefix) { return prefix.contains(gid); });
+    return gid != own && !contains(prefixes, gid);
   });
   return interface;
 }

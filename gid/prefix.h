@@ -20,7 +20,14 @@ struct Prefix {
   // IPv6 prefixes, ::/0 included, never contain an IPv4 address.
   [[nodiscard]] bool contains(const verbs::Gid& gid) const;
   [[nodiscard]] std::string text() const;
+  bool operator==(const Prefix&) const = default;
 };
+
+// Of each text; the first error.
+[[nodiscard]] base::Result<std::vector<Prefix>> parse_prefixes(
+    const std::vector<std::string>& texts);
+// Whether one of them contains it.
+[[nodiscard]] bool contains(const std::vector<Prefix>& prefixes, const verbs::Gid& gid);
 
 // Reduces `interface` to what its vdevice may use: the addresses within one of the prefixes, and
 // `link_local`, the default GID of the MAC that the interface had when the vdevice was created. If

@@ -6,8 +6,9 @@
 //   the parent is an adapter                            the parent's
 //   else                                                the network's
 //
-// A transport that there is not is passed over. In the end it is shm, which waits for a peer on
-// this host. The parent's maker comes with the vdevice's share of it.
+// A transport that there is not, or that does not lead to the peer, is passed over. In the end it
+// is shm, which waits for a peer on this host. The parent's maker comes with the vdevice's share of
+// it.
 #pragma once
 
 #include <functional>
@@ -18,6 +19,7 @@
 namespace vrdma::transport {
 
 struct Selector {
+  // Null: it does not lead to the peer.
   using Maker = std::function<std::unique_ptr<rdma::Sender>(rdma::Qp&)>;
   Maker shm;  // never empty
   Maker pinned, parent, network;
@@ -28,7 +30,8 @@ struct Selector {
                        qp.context->device->fabric->near(*qp.context->device, qp.dgid()) != nullptr);
     if (!here)
       for (const Maker* maker : {&pinned, &parent, &network})
-        if (*maker) return (*maker)(qp);
+        if (*maker)
+          if (auto sender = (*maker)(qp)) return sender;
     return shm(qp);
   }
 };

@@ -15,6 +15,7 @@
 #include "core/base/fd.h"
 #include "core/base/neighbour.h"
 #include "core/verbs/socket_address.h"
+#include "gid/prefix.h"
 
 namespace vrdma::cli::doctor {
 
@@ -67,6 +68,12 @@ bool is_silent_neighbour(const Gid& peer, const Gid& source) {
 }
 
 bool reaches_network(const v1::Vdev& vdev) { return vdev.reach() != "host"; }
+
+// Whether its fabric lets it have this peer on the network.
+bool may_have(const v1::Vdev& vdev, const Gid& peer) {
+  const auto prefixes = gid::parse_prefixes({vdev.peers().begin(), vdev.peers().end()});
+  return vdev.peers().empty() || (prefixes && gid::contains(*prefixes, peer));
+}
 
 // Of two vdevices of a fabric.
 bool leads_memory(const v1::Vdev& one, const v1::Vdev& other) {
@@ -210,6 +217,12 @@ Finding judge_peer(const Gid& peer, const std::vector<const v1::Vdev*>& own,
     return problem(to + " is " + holder->name() + " on this host, in fabric " + holder->fabric() +
                        ", which ends at this host",
                    "'vrdmactl fabric set " + holder->fabric() + " --reach network'");
+  if (std::none_of(reaching.begin(), reaching.end(),
+                   [&](const v1::Vdev* one) { return may_have(*one, peer); }))
+    return problem(to + " is no peer of fabric " + reaching.front()->fabric() +
+                       ": its peers are set with `vrdmactl fabric set`, or by a class",
+                   "'vrdmactl fabric list' shows them; `vrdmactl fabric set " +
+                       reaching.front()->fabric() + " --peers PREFIX,...` names all of them anew");
   if (!way) return {kCheck, State::kUnknown, "the way to " + to + " was not tried", ""};
   return judge_way(to, reaching, *way);
 }

@@ -43,7 +43,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --classes | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --gid-layout | --default | --ceiling | --overcommit | --owner | --label | --reach)
+            -o | --output | --run-dir | --classes | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --gid-layout | --default | --ceiling | --overcommit | --owner | --label | --reach | --peers)
                 ((i++))
                 ;;
             -*) ;;
@@ -73,6 +73,7 @@ _vrdmactl() {
         --allow) choices="qp1 raw-packet userfaultfd" ;;
         --gid-layout) choices="dense mlx5" ;;
         --reach) choices="host network wire" ;;
+        --peers) choices="all" ;;
         --label) choices="container= namespace= pod=" ;;
         --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit | --owner) return ;;
     esac
@@ -91,8 +92,8 @@ _vrdmactl() {
         tenant) choices="show set" ;;
         fabric) choices="list set" ;;
         "fabric list") choices=$(_vrdmactl_fabrics) ;;
-        "fabric set") choices=$(_vrdmactl_fabrics) options+=" --reach" ;;
-        "fabric set "*) options+=" --reach" ;;
+        "fabric set") choices=$(_vrdmactl_fabrics) options+=" --reach --peers" ;;
+        "fabric set "*) options+=" --reach --peers" ;;
         parent) choices="list show set" ;;
         "tenant set"* | "parent set"*) options+=" --default --ceiling --overcommit" ;;
         conn) choices="list stats" ;;

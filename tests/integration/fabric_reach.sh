@@ -49,11 +49,11 @@ ctl watch >"$T/watch.log" 2>&1 &
 PID[watch]=$!
 wait_until 10 grep -q ' va ' "$T/watch.log" || fail "watch shows no vdevice"
 ctl fabric set red --reach network
-wait_until 10 grep -q 'reach changed' "$T/watch.log" || fail "no event tells that the reach changed"
+wait_until 10 grep -q 'fabric changed' "$T/watch.log" || fail "no event tells that the reach changed"
 kill "${PID[watch]}"
 reap watch 5
 [[ $(reach_of va) == network ]] || fail "va reaches $(reach_of va)"
-[[ $(ctl fabric list red) == *"red   network         1     2" ]] || fail "the table is: $(ctl fabric list red)"
+[[ $(ctl fabric list red) == *"red   network         1     2  all" ]] || fail "the table is: $(ctl fabric list red)"
 
 say "names are checked"
 refused "the fabric 'a/b' is not a valid name" ctl fabric set a/b --reach network

@@ -24,6 +24,7 @@ struct Counters {
   EndpointCounters endpoint;
   base::Counter unknown_qp;    // packets to a queue pair that has no peer on the network
   base::Counter wrong_source;  // from another host than its peer, or in the name of this host
+  base::Counter no_peer;       // datagrams from an address that is no peer of the fabric
 };
 
 }  // namespace vrdma::transport::roce

@@ -222,27 +222,30 @@ void Network::on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::G
              "address that is the GID");
 }
 
-// What memory brings does not come by the network, so a stranger has written that source.
-bool Network::is_near(const verbs::Gid& source) const {
-  return device_.fabric->near(device_, source) != nullptr;
+// Of datagrams. What memory brings does not come by the network, so a stranger has written that
+// source.
+bool Network::may_come_from(const verbs::Gid& source) {
+  const bool is_near = device_.fabric->near(device_, source) != nullptr;
+  if (is_near)
+    ++counters_.wrong_source;
+  else if (!host_.is_peer(source))
+    ++counters_.no_peer;
+  else
+    return true;
+  return false;
 }
 
 void Network::receive_datagram(const wire::Packet& packet, const NetworkHeader& header) {
   rdma::Qp* const its = device_.find_qp(packet.dest_qpn);
   if (its == nullptr)
     ++counters_.unknown_qp;
-  else if (is_near(header.source))
-    ++counters_.wrong_source;
-  else
+  else if (may_come_from(header.source))
     (void)net::receive_datagram(*its, packet, header, counters_.protocol);
 }
 
 // Each delivery may end a session, whose queue pairs leave the group.
 uint64_t Network::receive_of_group(const wire::Packet& packet, const NetworkHeader& header) {
-  if (is_near(header.source)) {
-    ++counters_.wrong_source;
-    return 0;
-  }
+  if (!may_come_from(header.source)) return 0;
   const bool for_group =
       packet.service == wire::Service::kUd && packet.dest_qpn == verbs::kMulticastQpn;
   if (!for_group || !device_.groups.contains(header.destination)) {

@@ -30,6 +30,8 @@ class Network {
   // Of a vdevice. Each has a socket, and is known to routers.
   static constexpr size_t kMostGroups = 64;
   struct Host {
+    // Whether datagrams from this address are for the vdevice.
+    std::function<bool(const verbs::Gid& source)> is_peer;
     std::function<void(const verbs::Gid& address)> want;    // an address or a group needs a socket
     std::function<void(const verbs::Gid& group)> left;      // a group needs it no more
     std::function<void(const std::string& sentence)> warn;  // for the operator; seldom
@@ -87,7 +89,7 @@ class Network {
     return of.is_multicast() || device_.owns(of);
   }
   void close_sockets(const std::function<bool(const verbs::Gid& address)>& of);
-  [[nodiscard]] bool is_near(const verbs::Gid& source) const;
+  [[nodiscard]] bool may_come_from(const verbs::Gid& source);
   void on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::Gid& source);
 
   rdma::Device& device_;

@@ -21,6 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/rdma/sender.h"
+#include "gid/prefix.h"
 
 namespace vrdma::vrdmad {
 
@@ -93,12 +94,28 @@ enum class Reach { kHost, kNetwork, kWire };
 struct FabricSpec {
   std::string name;
   Reach reach = Reach::kHost;
+  // While it reaches the network: which addresses and multicast groups there its members may send
+  // to and hear from, beside its members on this host. Empty: all.
+  std::vector<gid::Prefix> peers{};
   bool operator==(const FabricSpec&) const = default;
 };
 
-struct FabricInfo {
+// "all", or the prefixes.
+[[nodiscard]] inline std::string text_of(const std::vector<gid::Prefix>& peers) {
+  std::string text;
+  for (const auto& prefix : peers) text += (text.empty() ? "" : ", ") + prefix.text();
+  return text.empty() ? "all" : text;
+}
+
+// What is absent stays as it is.
+struct FabricChange {
   std::string name;
-  Reach reach = Reach::kHost;
+  std::optional<Reach> reach{};
+  std::optional<std::vector<gid::Prefix>> peers{};
+};
+
+struct FabricInfo {
+  FabricSpec spec;
   uint32_t vdevices = 0, gids = 0;  // of all its vdevices
 };
 
@@ -153,9 +170,10 @@ struct GidRow {
 struct VdevInfo {
   uint64_t id = 0;  // never reused
   std::string name, parent, tenant, fabric;
-  Reach reach = Reach::kHost;  // of its fabric
-  std::string netns;           // as given at creation
-  uint64_t netns_cookie = 0;   // names the directory of the session socket
+  Reach reach = Reach::kHost;        // of its fabric
+  std::vector<gid::Prefix> peers{};  // as FabricSpec
+  std::string netns;                 // as given at creation
+  uint64_t netns_cookie = 0;         // names the directory of the session socket
   std::string netdev;
   uint32_t ifindex = 0;
   std::string node_guid;    // "0211:22ff:fe33:4455"
@@ -269,7 +287,7 @@ class AdminBackend {
   // By name. A tenant or parent without vdevices and settings has none.
   virtual std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) = 0;
   // EADDRINUSE: two vdevices of a namespace would have the same address on the network.
-  virtual base::Result<FabricInfo> set_fabric(const FabricSpec& spec) = 0;
+  virtual base::Result<FabricInfo> set_fabric(const FabricChange& change) = 0;
   // By name. A fabric without vdevices and settings is not listed.
   virtual std::vector<FabricInfo> list_fabrics() = 0;
   // Of one vdevice, or of all if the name is empty.

@@ -229,8 +229,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
   grpc::Status SetFabric(grpc::ServerContext* context, const v1::SetFabricRequest* request,
                          v1::Fabric* response) override {
     const auto set =
-        audited(*context, "fabric set", request->name(),
-                Words().add("reach", printable(request->reach())), set_fabric(*request));
+        audited(*context, "fabric set", request->name(), words_of(*request), set_fabric(*request));
     if (!set) return status_of(*context, set.error());
     fill(*response, *set);
     return grpc::Status::OK;
@@ -341,11 +340,33 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
   }
 
   base::Result<FabricInfo> set_fabric(const v1::SetFabricRequest& request) {
-    const auto reach = reach_of(request.reach());
-    if (!reach)
-      return base::fail(EINVAL, "the reach of a fabric is host, network or wire, not '" +
-                                    printable(request.reach()) + "'");
-    return backend_.set_fabric({request.name(), *reach});
+    FabricChange change{request.name()};
+    if (!request.reach().empty()) {
+      change.reach = reach_of(request.reach());
+      if (!change.reach)
+        return base::fail(EINVAL, "the reach of a fabric is host, network or wire, not '" +
+                                      printable(request.reach()) + "'");
+    }
+    if (request.has_peers()) {
+      const auto& prefixes = request.peers().prefixes();
+      auto peers = gid::parse_prefixes({prefixes.begin(), prefixes.end()});
+      if (!peers) return base::pass(std::move(peers.error()), "peers");
+      change.peers = std::move(*peers);
+    }
+    if (!change.reach && !change.peers)
+      return base::fail(EINVAL, "there is nothing to change of fabric '" +
+                                    printable(request.name()) + "': give its reach or its peers");
+    return backend_.set_fabric(change);
+  }
+
+  static Words words_of(const v1::SetFabricRequest& request) {
+    Words words;
+    if (!request.reach().empty()) words.add("reach", printable(request.reach()));
+    std::string peers;
+    for (const std::string& prefix : request.peers().prefixes())
+      peers += (peers.empty() ? "" : ",") + printable(prefix);
+    if (request.has_peers()) words.add("peers", peers.empty() ? "all" : peers);
+    return words;
   }
 
   AdminBackend& backend_;

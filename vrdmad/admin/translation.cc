@@ -13,6 +13,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_tenant(vdev.tenant);
   out.set_fabric(vdev.fabric);
   out.set_reach(text_of(vdev.reach));
+  for (const auto& prefix : vdev.peers) out.add_peers(prefix.text());
   out.set_netns(vdev.netns);
   out.set_netns_cookie(vdev.netns_cookie);
   out.set_netdev(printable(vdev.netdev));
@@ -115,8 +116,9 @@ void fill(v1::Budget& out, const BudgetInfo& budget) {
 }
 
 void fill(v1::Fabric& out, const FabricInfo& fabric) {
-  out.set_name(fabric.name);
-  out.set_reach(text_of(fabric.reach));
+  out.set_name(fabric.spec.name);
+  out.set_reach(text_of(fabric.spec.reach));
+  for (const auto& prefix : fabric.spec.peers) out.add_peers(prefix.text());
   out.set_vdevices(fabric.vdevices);
   out.set_gids(fabric.gids);
 }

@@ -147,6 +147,10 @@ void GsiNetwork::take(Address& address, const wire::Packet& packet, const Networ
     ++counters_.over_rate;
     return;
   }
+  if (!host_.is_peer(address.fabric, header.source)) {
+    ++counters_.no_peer;
+    return;
+  }
   ++counters_.received;
   host_.received({address.fabric, header.source, header.destination, qp1mux::RoceVersion::kV2,
                   header.traffic_class, header.hop_limit, header.flow_label, *mad, true});
@@ -163,6 +167,10 @@ bool GsiNetwork::refuse(Address& address, const transport::roce::Misfit& misfit,
     ++counters_.over_rate;
     return true;
   }
+  if (!host_.is_peer(address.fabric, came_from)) {
+    ++counters_.no_peer;
+    return true;
+  }
   ++counters_.translated;
   if (std::has_single_bit(uint64_t{counters_.translated}))  // anybody may send such packets
     spdlog::warn(
@@ -176,6 +184,10 @@ bool GsiNetwork::refuse(Address& address, const transport::roce::Misfit& misfit,
 }
 
 void GsiNetwork::send(const qp1mux::Packet& packet) {
+  if (!host_.is_peer(std::string(packet.fabric), packet.destination)) {
+    ++counters_.no_peer;
+    return;
+  }
   const auto it = addresses_.find({std::string(packet.fabric), packet.source});
   const auto found = it != addresses_.end() ? it->second.lock() : nullptr;
   if (found == nullptr) {
@@ -205,7 +217,7 @@ bool GsiNetwork::send(Address& from, const wire::Mad& mad,
 }
 
 bool GsiNetwork::leads_to(const CmDevice& from, const Gid& remote) const {
-  return !remote.is_multicast() && host_.reaches_network(from.fabric());
+  return !remote.is_multicast() && host_.is_peer(from.fabric(), remote);
 }
 
 std::optional<Gid> GsiNetwork::source_to(const CmDevice& of, const Gid& own, const Gid& remote) {

@@ -3,8 +3,9 @@
 // Each address of a vdevice whose fabric reaches the network has a socket (gsi of
 // vrdmad/broker/roce_sockets.h) while a process uses the vdevice. What arrives there is a
 // stranger's word: a packet that is no MAD to queue pair 1, or has a wrong ICRC, is counted and
-// dropped, and so is what exceeds the rate of its host. The multiplexer checks the rest. Addresses
-// are read in turn, and all together for at most a quarter of the thread's time.
+// dropped, and so is what comes from no peer of the fabric, and what exceeds the rate of its host.
+// The multiplexer checks the rest. Addresses are read in turn, and all together for at most a
+// quarter of the thread's time.
 //
 // A request whose ICRC is right between the GIDs that it names, and not between the addresses that
 // it came with, was translated on the way (NAT). No queue pair could work over that way, so it is
@@ -34,6 +35,7 @@ struct GsiNetworkCounters {
   base::Counter sent, received;
   base::Counter lost;        // no socket, or the kernel did not take it
   base::Counter no_mad;      // packets to queue pair 1 that are none
+  base::Counter no_peer;     // MADs from addresses that are no peers of the fabric, or to them
   base::Counter over_rate;   // MADs beyond the rate of their host
   base::Counter translated;  // requests that were refused because of it
   base::Counter delayed;     // how often an address was not read because all took too much time
@@ -45,7 +47,8 @@ class GsiNetwork final : public CmNetwork {
   static constexpr uint64_t kMadsPerSecond = 4096;
 
   struct Host {
-    std::function<bool(const std::string& fabric)> reaches_network;
+    // Whether the network leads from members of the fabric to this address, and from it to them.
+    std::function<bool(const std::string& fabric, const verbs::Gid& address)> is_peer;
     std::function<void(const qp1mux::Packet&)> received;
     // A process of the namespace uses rdma_cm. Adds addresses. True: it may add others later.
     std::function<bool(uint64_t netns, const Caller&, bool first)> arrived;

@@ -52,6 +52,7 @@ std::vector<std::pair<const char*, uint64_t>> network_events(
           {"rx_malformed", network.endpoint.incoming.malformed},
           {"rx_unknown_qp", network.unknown_qp},
           {"rx_wrong_source", network.wrong_source},
+          {"rx_no_peer", network.no_peer},
           {"rx_bad_pkey", protocol.bad_pkey},
           {"rx_bad_qkey", protocol.bad_qkey},
           {"rx_bad_service", protocol.bad_service},

@@ -203,7 +203,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->fabric = fabric_of(spec, id);
   if (!spec.fabric.empty())
     if (auto ok = check_group("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
-  record->reach = reach_of(record->fabric);
+  record->settings = settings_of(record->fabric);
   Parent* const parent = find_parent(spec.parent);
   if (parent == nullptr)
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");

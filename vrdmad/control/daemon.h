@@ -76,7 +76,7 @@ class Daemon final : public AdminBackend, public HookBackend {
                                    const std::vector<QuotaSetting>& quota) override;
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
-  base::Result<FabricInfo> set_fabric(const FabricSpec& spec) override;
+  base::Result<FabricInfo> set_fabric(const FabricChange& change) override;
   std::vector<FabricInfo> list_fabrics() override;
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
@@ -212,7 +212,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   // Adds what the daemon knows of a class.
   void describe(const api::Class& its, ClassInfo* info);
   // Any thread but the control thread. EPERM: HookBackend::Terms::reach.
-  [[nodiscard]] base::Result<void> ensure_reach(const VdevSpec& spec, const Terms& terms);
+  [[nodiscard]] base::Result<void> ensure_fabric(const VdevSpec& spec, const Terms& terms);
   // EPERM: of the kinds in `terms.lowered`, the vdevice would get more than its budgets give.
   [[nodiscard]] base::Result<void> check_lowered(const VdevSpec& spec, const Terms& terms);
   void leave(uint64_t id, const Container& container, const std::string& reason);
@@ -297,9 +297,15 @@ class Daemon final : public AdminBackend, public HookBackend {
   void forget_tenants();  // forgets the totals of tenants without vdevices and settings
   // What fabrics reach, and whose addresses conflict on the network: daemon_fabrics.cc.
   base::Result<void> restore_fabrics();
-  [[nodiscard]] Reach reach_of(const std::string& fabric) const;
+  [[nodiscard]] FabricSpec settings_of(const std::string& fabric) const;
+  [[nodiscard]] bool reaches_network(const std::string& fabric) const {
+    return settings_of(fabric).reach != Reach::kHost;
+  }
+  // Whether the network may bring packets of `gid` to members of the fabric, and theirs to it.
+  [[nodiscard]] bool is_peer(const std::string& fabric, const verbs::Gid& gid) const;
+  void set(const FabricSpec& settings);
   [[nodiscard]] std::map<std::string, FabricInfo> fabrics() const;
-  void show_reach(const std::string& fabric);  // to its members and their workers
+  void show_settings(const std::string& fabric);  // to its members and their workers
   // What the vdevices of its namespace have in other fabrics that reach the network.
   using Holders = std::map<verbs::Gid, const Record*>;
   [[nodiscard]] Holders others_on_network(const Record& record) const;
@@ -362,14 +368,14 @@ class Daemon final : public AdminBackend, public HookBackend {
        [this](const auto& domain) { quarantine_.crashed(domain, 0, loop_.now()); }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
-  std::map<std::string, Reach> reaches_;  // of fabrics, without those of Reach::kHost
-  uint64_t conflicts_on_network_ = 0;     // GIDs that without_conflicts() left out so far
+  std::map<std::string, FabricSpec> fabrics_;  // those with settings, by name
+  uint64_t conflicts_on_network_ = 0;          // GIDs that without_conflicts() left out so far
   Budgets budgets_;
   Dealing dealing_{loop_, budgets_};
   const std::shared_ptr<api::ClassFile> classes_;
   GsiNetwork gsi_network_{
       loop_,
-      {[this](const std::string& fabric) { return reach_of(fabric) != Reach::kHost; },
+      {[this](const std::string& fabric, const verbs::Gid& gid) { return is_peer(fabric, gid); },
        [this](const qp1mux::Packet& packet) { cm_.receive(packet); },
        [this](uint64_t netns, const Caller& caller, bool first) {
          return on_cm_user(netns, caller, first);

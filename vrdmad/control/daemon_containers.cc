@@ -185,19 +185,24 @@ void Daemon::describe(const api::Class& its, ClassInfo* info) {
     info->free = static_cast<uint32_t>(std::min<uint64_t>(*room, UINT32_MAX));
 }
 
-Result<void> Daemon::ensure_reach(const VdevSpec& spec, const Terms& terms) {
-  const std::string fabric = fabric_of(spec, 0);
+Result<void> Daemon::ensure_fabric(const VdevSpec& spec, const Terms& terms) {
   if (!terms.reach) return {};
-  const Reach now = call([&] { return reach_of(fabric); });
-  if (now == *terms.reach || (now == Reach::kWire && *terms.reach == Reach::kNetwork)) return {};
-  if (*terms.reach != Reach::kHost) {
-    auto set = set_fabric({fabric, *terms.reach});
-    return set ? Result<void>() : pass(std::move(set.error()));
+  FabricChange change{fabric_of(spec, 0)};
+  const FabricSpec now = call([&] { return settings_of(change.name); });
+  if (*terms.reach == Reach::kHost) {
+    if (now.reach == Reach::kHost) return {};
+    return fail(EPERM, "fabric " + now.name + " reaches the network, and class '" +
+                           spec.labels.at(kClassLabel) +
+                           "' is for this host: set the fabric's reach with `vrdmactl fabric "
+                           "set`, or the class's in classes.conf");
   }
-  return fail(EPERM, "fabric " + fabric + " reaches the network, and class '" +
-                         spec.labels.at(kClassLabel) +
-                         "' is for this host: set the fabric's reach with `vrdmactl fabric set`, "
-                         "or the class's in classes.conf");
+  if (now.reach == Reach::kHost || *terms.reach == Reach::kWire) change.reach = terms.reach;
+  change.peers = terms.peers;
+  if (change.reach.value_or(now.reach) == now.reach &&
+      change.peers.value_or(now.peers) == now.peers)
+    return {};
+  auto set = set_fabric(change);
+  return set ? Result<void>() : pass(std::move(set.error()));
 }
 
 Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Netns& netns,
@@ -206,7 +211,7 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
   if (!spec) return pass(std::move(spec.error()));
   Container& container = spec->containers.front();
   container.init.boot_id = boot_id_;
-  if (auto done = ensure_reach(*spec, terms); !done) return pass(std::move(done.error()));
+  if (auto done = ensure_fabric(*spec, terms); !done) return pass(std::move(done.error()));
   // Before the control thread is called: the kernel may need long for it.
   auto netdev = netdev_for(static_cast<pid_t>(container.init.pid), spec->netdev);
   if (!netdev && base::out_of_files(netdev.error().code())) return pass(std::move(netdev.error()));

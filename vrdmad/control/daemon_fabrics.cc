@@ -1,4 +1,4 @@
-// Fabrics: what they reach, and whose addresses conflict on the network.
+// Fabrics: what they reach, which peers they have, and whose addresses conflict on the network.
 //
 // On the network a vdevice is the address of its netdev, and UDP port 4791 there (RoCE v2, IBTA
 // annex A17) belongs to one vdevice of a network namespace. So two vdevices of a namespace cannot
@@ -37,24 +37,37 @@ Result<void> check_fabric(const std::string& name) {
 Result<void> Daemon::restore_fabrics() {
   auto all = store_.fabrics();
   if (!all) return pass(std::move(all.error()));
-  for (const auto& spec : *all) reaches_[spec.name] = spec.reach;
+  for (const auto& spec : *all) fabrics_[spec.name] = spec;
   return {};
 }
 
-Reach Daemon::reach_of(const std::string& fabric) const {
-  const auto set = reaches_.find(fabric);
-  return set != reaches_.end() ? set->second : Reach::kHost;
+FabricSpec Daemon::settings_of(const std::string& fabric) const {
+  const auto set = fabrics_.find(fabric);
+  return set != fabrics_.end() ? set->second : FabricSpec{fabric};
+}
+
+bool Daemon::is_peer(const std::string& fabric, const verbs::Gid& gid) const {
+  const auto set = fabrics_.find(fabric);
+  if (set == fabrics_.end() || set->second.reach == Reach::kHost) return false;
+  const auto& peers = set->second.peers;
+  return peers.empty() || gid::contains(peers, gid) || gids_.holder(fabric, gid) != nullptr;
+}
+
+void Daemon::set(const FabricSpec& settings) {
+  if (settings == FabricSpec{settings.name})
+    fabrics_.erase(settings.name);
+  else
+    fabrics_[settings.name] = settings;
 }
 
 std::map<std::string, FabricInfo> Daemon::fabrics() const {
   std::map<std::string, FabricInfo> all;
   const auto at = [&](const std::string& name) -> FabricInfo& {
     FabricInfo& one = all[name];
-    one.name = name;
-    one.reach = reach_of(name);
+    one.spec = settings_of(name);
     return one;
   };
-  for (const auto& [name, reach] : reaches_) at(name);
+  for (const auto& [name, settings] : fabrics_) at(name);
   for (const auto& [id, record] : records_) {
     FabricInfo& one = at(record->fabric);
     ++one.vdevices;
@@ -72,59 +85,61 @@ std::vector<FabricInfo> Daemon::list_fabrics() {
   });
 }
 
-Result<FabricInfo> Daemon::set_fabric(const FabricSpec& spec) {
+Result<FabricInfo> Daemon::set_fabric(const FabricChange& change) {
   const std::lock_guard one_at_a_time(changes_);
-  auto before = Reach::kHost;
+  FabricSpec before, after;
   auto begun = call([&]() -> Result<std::future<Result<void>>> {
-    if (auto ok = check_fabric(spec.name); !ok) return pass(std::move(ok.error()));
-    before = reach_of(spec.name);
-    if (spec.reach != Reach::kHost) {
-      for (const uint64_t id : directory_.in_fabric(spec.name))
+    if (auto ok = check_fabric(change.name); !ok) return pass(std::move(ok.error()));
+    before = after = settings_of(change.name);
+    if (change.reach) after.reach = *change.reach;
+    if (change.peers) after.peers = *change.peers;
+    if (after.peers.size() > Ways::kMostPeers)
+      return fail(EINVAL, "a fabric has at most " + std::to_string(Ways::kMostPeers) +
+                              " prefixes of peers, not " + std::to_string(after.peers.size()));
+    if (after.reach != Reach::kHost) {
+      for (const uint64_t id : directory_.in_fabric(change.name))
         if (const Record* const record = find(id))
           if (auto ok = check_network(*record, record->gids.gids()); !ok)
             return pass(std::move(ok.error()));
       // No vdevice gets a conflicting address while the setting is written.
-      reaches_[spec.name] = spec.reach;
+      set(after);
     }
-    return writer_.write(spec);
+    return writer_.write(after);
   });
   if (!begun) return pass(std::move(begun.error()));
   auto stored = begun->get();
   return call([&]() -> Result<FabricInfo> {
-    const Reach now = stored ? spec.reach : before;
-    if (now == Reach::kHost)
-      reaches_.erase(spec.name);
-    else
-      reaches_[spec.name] = now;
-    show_reach(spec.name);
+    set(stored ? after : before);
+    show_settings(change.name);
     if (!stored)
       return pass(std::move(stored.error()),
-                  "the reach of fabric '" + spec.name + "' is unchanged");
-    spdlog::info("fabric {}: its reach is {}", spec.name, text_of(spec.reach));
+                  "the settings of fabric '" + change.name + "' are unchanged");
+    spdlog::info("fabric {}: its reach is {}, its peers are {}", change.name, text_of(after.reach),
+                 text_of(after.peers));
     const auto all = fabrics();
-    const auto set = all.find(spec.name);
-    return set != all.end() ? set->second : FabricInfo{spec.name, spec.reach};
+    const auto its = all.find(change.name);
+    return its != all.end() ? its->second : FabricInfo{after};
   });
 }
 
-void Daemon::show_reach(const std::string& fabric) {
-  const Reach reach = reach_of(fabric);
+void Daemon::show_settings(const std::string& fabric) {
+  const FabricSpec settings = settings_of(fabric);
   std::set<uint64_t> namespaces;
   for (const uint64_t id : directory_.in_fabric(fabric)) {
     Record* const record = find(id);
     if (record == nullptr) continue;
     namespaces.insert(record->link.netns_cookie);
-    if (std::exchange(record->reach, reach) == reach) continue;
+    if (std::exchange(record->settings, settings) == settings) continue;
     if (record->cm != nullptr) record->cm->set_island(record->island());
     if (WorkerEnd* const worker = workers_.find(record->domain))
-      worker->send(SetReach{id, record->reaches_network(), reach == Reach::kWire});
+      worker->send(SetWays{id, ways_of(settings)});
     if (!record->reaches_network()) {
       record->groups.clear();
       record->on_network.clear();
     }
-    tell(WatchEvent::Type::kChanged, info(*record), "reach changed");
+    tell(WatchEvent::Type::kChanged, info(*record), "fabric changed");
   }
-  if (reach != Reach::kHost) return;
+  if (settings.reach != Reach::kHost) return;
   for (const uint64_t cookie : namespaces) retry_conflicts(cookie);
 }
 
@@ -133,7 +148,7 @@ Daemon::Holders Daemon::others_on_network(const Record& record) const {
   for (const uint64_t id : directory_.in_netns(record.link.netns_cookie)) {
     const auto other = records_.find(id);
     if (other == records_.end() || other->second->fabric == record.fabric) continue;
-    if (reach_of(other->second->fabric) == Reach::kHost) continue;
+    if (!reaches_network(other->second->fabric)) continue;
     for (const auto& gid : other->second->gids.gids()) holders.emplace(gid, other->second.get());
   }
   return holders;
@@ -159,7 +174,7 @@ Result<void> Daemon::check_network(const Record& record,
 std::vector<verbs::Gid> Daemon::without_conflicts(Record& record,
                                                   const std::vector<verbs::Gid>& gids) {
   Holders others;
-  if (reach_of(record.fabric) != Reach::kHost) others = others_on_network(record);
+  if (reaches_network(record.fabric)) others = others_on_network(record);
   std::vector<verbs::Gid> allowed;
   std::set<verbs::Gid> conflicting;
   for (const auto& gid : gids) {

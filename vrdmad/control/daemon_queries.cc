@@ -167,7 +167,8 @@ VdevInfo Daemon::info(const Record& record) {
   info.parent = record.spec.parent;
   info.tenant = record.tenant;
   info.fabric = record.fabric;
-  info.reach = reach_of(record.fabric);
+  info.reach = record.settings.reach;
+  info.peers = record.settings.peers;
   info.netns = record.spec.netns;
   info.netns_cookie = record.link.netns_cookie;
   info.netdev = record.link.name;
@@ -328,6 +329,7 @@ std::vector<CounterRow> Daemon::daemon_rows() {
   rows.push_back({"daemon", "qp1_icrc_errors", qp1.incoming.icrc_error});
   rows.push_back({"daemon", "qp1_malformed", qp1.incoming.malformed + qp1.no_mad});
   rows.push_back({"daemon", "qp1_over_rate", qp1.over_rate});
+  rows.push_back({"daemon", "qp1_no_peer", qp1.no_peer});
   rows.push_back({"daemon", "qp1_translated", qp1.translated});
   rows.push_back({"daemon", "qp1_delayed", qp1.delayed});
   return rows;

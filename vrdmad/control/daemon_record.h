@@ -35,12 +35,14 @@ struct Daemon::Record {
   std::string tenant, fabric, domain;
   gid::NodeGuid node_guid;
   netns::Link link;
-  StoredVdev stored;           // on disk, or queued
-  bool leaving = false;        // being deleted: not stored any more
-  Reach reach = Reach::kHost;  // of its fabric, and as its worker knows
-  [[nodiscard]] bool reaches_network() const { return reach != Reach::kHost; }
+  StoredVdev stored;     // on disk, or queued
+  bool leaving = false;  // being deleted: not stored any more
+  FabricSpec settings;   // of its fabric, and as its worker knows
+  [[nodiscard]] bool reaches_network() const { return settings.reach != Reach::kHost; }
   // See rdma::Fabric::near(): a vdevice on the wire is near those of its network namespace alone.
-  [[nodiscard]] uint64_t island() const { return reach == Reach::kWire ? link.netns_cookie : 0; }
+  [[nodiscard]] uint64_t island() const {
+    return settings.reach == Reach::kWire ? link.netns_cookie : 0;
+  }
   uint32_t number = 0;                // of its session socket
   std::vector<gid::Prefix> prefixes;  // given by the operator
   gid::Layout layout = gid::Layout::kDense;
@@ -100,6 +102,10 @@ struct Daemon::Begun {
 [[nodiscard]] base::Result<void> check_name(const std::string& what, const std::string& name);
 // The same of a tenant or a fabric (base::is_group_name()).
 [[nodiscard]] base::Result<void> check_group(const std::string& what, const std::string& name);
+// What the workers of its members know of a fabric.
+[[nodiscard]] inline Ways ways_of(const FabricSpec& fabric) {
+  return {fabric.reach != Reach::kHost, fabric.reach == Reach::kWire, fabric.peers};
+}
 // The tenant and the fabric: given by the operator, or private to the vdevice.
 [[nodiscard]] std::string tenant_of(const VdevSpec& spec, uint64_t id);
 [[nodiscard]] std::string fabric_of(const VdevSpec& spec, uint64_t id);

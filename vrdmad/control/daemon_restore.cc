@@ -417,7 +417,8 @@ VdevInfo Daemon::info(const Lost& lost) const {
   info.parent = spec.parent;
   info.tenant = tenant_of(spec, info.id);
   info.fabric = fabric_of(spec, info.id);
-  info.reach = reach_of(info.fabric);
+  info.reach = settings_of(info.fabric).reach;
+  info.peers = settings_of(info.fabric).peers;
   info.netns = spec.netns;
   info.netdev = spec.netdev;
   info.node_guid = lost.vdev.node_guid.text();

@@ -114,8 +114,7 @@ void Daemon::give_to_worker(Record& record) {
   message.permissions = record.permissions.bits();
   message.limited = record.allotment.limited();
   message.no_direct = record.spec.no_direct;
-  message.network = record.reaches_network();
-  message.wire = record.reach == Reach::kWire;
+  message.ways = ways_of(record.settings);
   message.capabilities = record.share.capabilities;
   message.limits = record.allotment.limit_list();
   const provisioning::Budget& tenant = record.allotment.tenant();

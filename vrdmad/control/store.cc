@@ -351,7 +351,19 @@ Result<std::vector<FabricSpec>> Store::fabrics() {
     if (!reach)
       return fail(EIO, "the state in " + path_ + " is damaged: fabric '" + fabrics.text_at(0) +
                            "' has the reach '" + fabrics.text_at(1) + "'");
-    all.push_back({fabrics.text_at(0), *reach});
+    all.push_back({fabrics.text_at(0), *reach, {}});
+    Statement peers(*this, "SELECT prefix FROM fabric_peers WHERE fabric = ? ORDER BY place");
+    peers.text(all.back().name);
+    for (;;) {
+      auto more = peers.step();
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      const auto prefix = gid::Prefix::parse(peers.text_at(0));
+      if (!prefix)
+        return fail(EIO, "the state in " + path_ + " is damaged: peers of fabric '" +
+                             all.back().name + "': " + prefix.error().message());
+      all.back().peers.push_back(*prefix);
+    }
   }
 }
 
@@ -420,10 +432,17 @@ Result<void> Store::make(const BudgetSpec& budget) {
 
 Result<void> Store::make(const FabricSpec& fabric) {
   Statement forget(*this, "DELETE FROM fabric WHERE name = ?");
-  if (auto done = forget.text(fabric.name).run(); !done || fabric.reach == Reach::kHost)
+  if (auto done = forget.text(fabric.name).run(); !done || fabric == FabricSpec{fabric.name})
     return done;
   Statement add(*this, "INSERT INTO fabric VALUES (?, ?)");
-  return add.text(fabric.name).text(text_of(fabric.reach)).run();
+  if (auto done = add.text(fabric.name).text(text_of(fabric.reach)).run(); !done) return done;
+  uint64_t place = 0;
+  for (const auto& prefix : fabric.peers) {
+    Statement row(*this, "INSERT INTO fabric_peers VALUES (?, ?, ?)");
+    if (auto done = row.text(fabric.name).number(place++).text(prefix.text()).run(); !done)
+      return done;
+  }
+  return {};
 }
 
 Result<void> Store::make(const StoredVdev& vdev) {

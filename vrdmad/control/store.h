@@ -75,7 +75,7 @@ class Store {
   [[nodiscard]] base::Result<std::vector<StoredVdev>> vdevs();
   // All settings of tenants and parents.
   [[nodiscard]] base::Result<std::vector<BudgetSpec>> budgets();
-  // The fabrics with another reach than Reach::kHost, by name.
+  // The fabrics with other settings than those that each fabric has at first, by name.
   [[nodiscard]] base::Result<std::vector<FabricSpec>> fabrics();
 
   // Reserves `count` ids on disk. No daemon on this store has used them, and none but this one ever
@@ -100,7 +100,7 @@ class Store {
     uint64_t last = 0;
   };
   // A StoredVdev, BudgetSpec or FabricSpec is added, or replaces the one of the same id or name. A
-  // fabric of Reach::kHost, the default, is deleted.
+  // fabric whose settings are those that each has at first is deleted.
   using Change = std::variant<StoredVdev, BudgetSpec, FabricSpec, Forgotten, Replacement, Reserved>;
   // Makes the changes in order: in one transaction if all succeed, else each in its own. Returns
   // the result of each. ENOSPC: the disk has no room for it; later changes are tried again.

@@ -87,6 +87,9 @@ inline constexpr std::array kMigrations{
     "  boot TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
 
     "CREATE TABLE fabric (name TEXT PRIMARY KEY, reach TEXT NOT NULL) WITHOUT ROWID;",
+
+    "CREATE TABLE fabric_peers (fabric TEXT NOT NULL REFERENCES fabric ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (fabric, place)) WITHOUT ROWID;",
 };
 
 }  // namespace vrdma::vrdmad

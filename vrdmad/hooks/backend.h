@@ -37,6 +37,8 @@ class HookBackend {
     uint64_t most = 0;  // containers of one owner with vdevices of the class; not of root
     // The fabric is set to reach the network; kHost: EPERM while it does. Absent: as it is.
     std::optional<Reach> reach;
+    // Those that the fabric gets on the network, with `reach`. Absent: as they are.
+    std::optional<std::vector<gid::Prefix>> peers;
     // Kinds that the container chose and the class does not limit: not above what the budgets give
     // to a new vdevice. EPERM otherwise.
     std::set<std::string> lowered;

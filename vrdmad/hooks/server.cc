@@ -264,7 +264,7 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   spec->netns = "pid:" + std::to_string(seen->init.pid);
   auto given = backend_.give(*spec, seen->netns,
                              {!its->per_container, seen->owner, its->most, reach_of(its->reach),
-                              only_lowered(*its, *spec)});
+                              its->peers, only_lowered(*its, *spec)});
   if (!given) return pass(std::move(given.error()));
   connection.set_up = true;
   if (given->added) connection.given.emplace(given->vdevice, container);

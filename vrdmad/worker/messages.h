@@ -19,6 +19,7 @@
 #include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
 #include "core/verbs/types.h"
+#include "gid/prefix.h"
 #include "provisioning/kind.h"
 #include "vrdmad/records/process_files.h"
 
@@ -55,6 +56,17 @@ struct BudgetName {
   bool operator==(const BudgetName&) const = default;
 };
 
+// Where members of a fabric may have peers, beside the members that memory leads to.
+struct Ways {
+  static constexpr size_t kMostPeers = 64;
+  bool network = false;  // on the network
+  bool wire = false;     // and it leads to the members of other namespaces on this host, too
+  // Those that may be peers on the network, and groups there; empty: all. Members of the fabric
+  // may always.
+  std::vector<gid::Prefix> peers{};
+  bool operator==(const Ways&) const = default;
+};
+
 // Makes a vdevice. Beside it: VdeviceParts.
 struct AddVdevice {
   uint64_t vdevice = 0;
@@ -64,7 +76,7 @@ struct AddVdevice {
   uint32_t permissions = 0;  // provisioning::Permissions::bits()
   bool limited = false;
   bool no_direct = false;
-  bool network = false, wire = false;  // as SetReach
+  Ways ways{};
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   std::vector<Limit> limits{};  // other kinds have their initial limit
   BudgetName tenant_budget{}, parent_budget{};
@@ -189,12 +201,11 @@ struct AskQueuePairs {
   bool operator==(const AskQueuePairs&) const = default;
 };
 
-// Whether its fabric reaches peers to which only a network leads, or those on this host alone. And
-// whether the network leads to those of other namespaces on this host, too.
-struct SetReach {
+// Its fabric's ways have changed.
+struct SetWays {
   uint64_t vdevice = 0;
-  bool network = false, wire = false;
-  bool operator==(const SetReach&) const = default;
+  Ways ways{};
+  bool operator==(const SetWays&) const = default;
 };
 
 // Answer to WantRoceSocket. Beside it: the socket (vrdmad/broker/roce_sockets.h), unless there is
@@ -210,7 +221,7 @@ struct RoceSocket {
 
 using ToWorker = std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids,
                               Collect, CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession,
-                              AdoptChannels, TakeOver, Await, SetReach, RoceSocket, AskQueuePairs>;
+                              AdoptChannels, TakeOver, Await, SetWays, RoceSocket, AskQueuePairs>;
 
 struct Done {
   uint64_t ticket = 0;

@@ -146,6 +146,26 @@ void fields(A& at, Begin& message) {
 }
 
 template <class A>
+void fields(A& at, verbs::Gid& gid) {
+  at.raw(gid.bytes.data(), gid.bytes.size());
+}
+
+template <class A>
+void fields(A& at, gid::Prefix& prefix) {
+  fields(at, prefix.address);
+  at.number(prefix.bits);
+  at.require(prefix.bits <= 8 * sizeof prefix.address.bytes);
+}
+
+template <class A>
+void fields(A& at, Ways& ways) {
+  flag(at, ways.network);
+  flag(at, ways.wire);
+  at.count(ways.peers, Ways::kMostPeers);
+  for (gid::Prefix& prefix : ways.peers) fields(at, prefix);
+}
+
+template <class A>
 void fields(A& at, AddVdevice& message) {
   at.number(message.vdevice);
   for (std::string* name : {&message.name, &message.label, &message.tenant, &message.fabric})
@@ -156,8 +176,7 @@ void fields(A& at, AddVdevice& message) {
   at.require(provisioning::Permissions::of_bits(message.permissions).has_value());
   flag(at, message.limited);
   flag(at, message.no_direct);
-  flag(at, message.network);
-  flag(at, message.wire);
+  fields(at, message.ways);
   fields(at, message.capabilities);
   fields(at, message.limits);
   fields(at, message.tenant_budget);
@@ -241,11 +260,6 @@ void fields(A& at, Await& message) {
   at.number(message.vdevice);
   at.number(message.used_ns);
   flag(at, message.others);
-}
-
-template <class A>
-void fields(A& at, verbs::Gid& gid) {
-  at.raw(gid.bytes.data(), gid.bytes.size());
 }
 
 template <class A>
@@ -342,10 +356,9 @@ void fields(A& at, AskQueuePairs& message) {
 }
 
 template <class A>
-void fields(A& at, SetReach& message) {
+void fields(A& at, SetWays& message) {
   at.number(message.vdevice);
-  flag(at, message.network);
-  flag(at, message.wire);
+  fields(at, message.ways);
 }
 
 // The sentence goes to an operator's terminal.

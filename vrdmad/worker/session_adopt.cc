@@ -301,7 +301,7 @@ void SessionJournal::go_on(rdma::Qp& qp) {
   qp.block->state.store(qp.attributes.state, std::memory_order_release);
   keep_state(qp, qp.handle);
   Vdevice& vdevice = objects_.vdevice();
-  if (qp.link.remote && !vdevice.reaches_network) qp.fail();  // the operator has taken it away
+  if (qp.link.remote && !vdevice.is_peer(qp.dgid())) qp.fail();  // the operator has taken it away
   vdevice.receive_datagrams(qp);
   if (verbs::is_connected(qp.type) && qp.state() > verbs::QpState::kInit) qp.choose_sender();
   if (qp.sender) qp.sender->adopted();

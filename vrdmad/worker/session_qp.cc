@@ -138,7 +138,7 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
         [its = vdevice_.get()](const rdma::Qp& from, const rdma::WorkRequest& datagram,
                                const transport::NetworkHeader& way,
                                std::span<const uint8_t> payload) {
-          if (!its->reaches_network) return false;
+          if (!its->is_peer(way.destination)) return false;
           its->network->send_datagram(from, datagram, way, payload);
           return true;
         });
@@ -303,6 +303,15 @@ int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
     qp->sgid = vdevice_->device.gids[wanted.av.sgid_index];
   }
   qp->block->access.store(effective_access(*qp), std::memory_order_relaxed);
+  const auto refuse = [&](int error) {
+    now = before;
+    qp->set_state(from);
+    qp->sgid = sgid_before;
+    qp->block->access.store(effective_access(*qp), std::memory_order_relaxed);
+    return error;
+  };
+  // In SQD the program may name another address of the peer.
+  if (qp->link.remote && has(verbs::kQpAv) && !vdevice_->is_peer(qp->dgid())) return refuse(EINVAL);
 
   switch (to) {
     case QpState::kReset:
@@ -318,13 +327,7 @@ int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
       }
       qp->set_state(to);
       if (from == QpState::kInit && to == QpState::kRtr)
-        if (const int error = to_rtr(*qp, request, answer); error != 0) {
-          now = before;
-          qp->set_state(from);
-          qp->sgid = sgid_before;
-          qp->block->access.store(effective_access(*qp), std::memory_order_relaxed);
-          return error;
-        }
+        if (const int error = to_rtr(*qp, request, answer); error != 0) return refuse(error);
       if (drains) {
         // What was begun is brought to its end, as if nothing had changed.
         if (!qp->sender || qp->sender->drained()) qp->note_drained();
@@ -419,7 +422,7 @@ int SessionObjects::mcast(const ipc::McastRequest& request, bool attach, Answer*
   if (qp == nullptr || qp->type != QpType::kUd || !group.is_multicast()) return EINVAL;
   constexpr size_t kMaxGroups = 1024;
   if (attach && qp->groups.size() >= kMaxGroups) return ENOMEM;
-  const bool on_network = attach && vdevice_->reaches_network;
+  const bool on_network = attach && vdevice_->is_peer(group);
   if (on_network && !vdevice_->network->may_join(group)) return ENOMEM;
   rdma::Fabric& fabric = *context_->device->fabric;
   const auto result = attach ? fabric.attach(*qp, group) : fabric.detach(*qp, group);

@@ -41,23 +41,30 @@ void Vdevice::apply_limits(bool limited) {
   if (!limited) pacer->dismiss();
 }
 
-void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
+void Vdevice::reach_network(const std::vector<gid::Prefix>& with,
+                            std::shared_ptr<transport::roce::Incoming> incoming,
                             transport::roce::Network::Host host) {
   reaches_network = true;
+  peers = with;
   if (network == nullptr) {
     network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming),
                                                          page->network, std::move(host));
-    transports.network = [this](rdma::Qp& qp) { return network->make_sender(qp); };
+    transports.network = [this](rdma::Qp& qp) {
+      return is_peer(qp.dgid()) ? network->make_sender(qp) : nullptr;
+    };
   }
   device.on_group = [this](const verbs::Gid& group, bool joined) {
-    if (joined)
+    if (joined && is_peer(group))
       network->join(group);
     else
       network->leave(group);
   };
-  for (const auto& [group, queue_pairs] : device.groups) network->join(group);
+  for (const auto& [group, queue_pairs] : device.groups) device.on_group(group, true);
   for (rdma::Context* context : device.contexts)
-    context->qps.each([this](const rdma::Qp& qp) { receive_datagrams(qp); });
+    context->qps.each([this](rdma::Qp& qp) {
+      if (qp.link.remote && !is_peer(qp.dgid())) qp.fail();
+      receive_datagrams(qp);
+    });
 }
 
 void Vdevice::receive_datagrams(const rdma::Qp& qp) {
@@ -77,9 +84,14 @@ void Vdevice::leave_network() {
     });
 }
 
+bool Vdevice::is_peer(const verbs::Gid& address) const {
+  return reaches_network && (peers.empty() || gid::contains(peers, address) ||
+                             device.fabric->find(address) != nullptr);
+}
+
 bool Vdevice::is_beyond(const rdma::Qp& qp) const {
-  return reaches_network && verbs::is_connected(qp.type) &&
-         device.fabric->near(device, qp.dgid()) == nullptr;
+  return verbs::is_connected(qp.type) && device.fabric->near(device, qp.dgid()) == nullptr &&
+         is_peer(qp.dgid());
 }
 
 std::shared_ptr<provisioning::Pool> Vdevice::cgroup(const std::string& path) {

@@ -8,6 +8,7 @@
 #include "core/base/token_bucket.h"
 #include "core/rdma/device.h"
 #include "core/rdma/reach_threads.h"
+#include "gid/prefix.h"
 #include "provisioning/ledger.h"
 #include "provisioning/permission.h"
 #include "provisioning/request_rate.h"
@@ -63,8 +64,10 @@ struct Vdevice {
   Intake::AccountRef intake;  // never null
   Stopper::AccountRef stops;  // never null
   bool gone = false;
-  // Queue pairs may have peers to which only a network leads, not on this host alone.
+  // Queue pairs may have peers to which only a network leads, not on this host alone; of those
+  // that do not belong to the fabric, only these, or all if there are none.
   bool reaches_network = false;
+  std::vector<gid::Prefix> peers;
   // Some of its sessions of a dead daemon are not taken over yet: they will come, or are kept back.
   bool awaits_others = false, keeps_back = false;
   transport::Selector transports;
@@ -78,13 +81,17 @@ struct Vdevice {
   ~Vdevice();
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);
-  // From now on `reaches_network`, and is in its multicast groups there.
-  void reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
+  // From now on `reaches_network`, has these peers, and is in its multicast groups there. Queue
+  // pairs with others go to ERR.
+  void reach_network(const std::vector<gid::Prefix>& with,
+                     std::shared_ptr<transport::roce::Incoming> incoming,
                      transport::roce::Network::Host host);
   // The opposite. Its queue pairs with peers on other hosts go to ERR.
   void leave_network();
   // If `qp` receives datagrams, and the vdevice reaches the network, they arrive from there too.
   void receive_datagrams(const rdma::Qp& qp);
+  // Whether the network leads to this address or multicast group, and from it.
+  [[nodiscard]] bool is_peer(const verbs::Gid& address) const;
   // Whether the peer of a queue pair that is about to be RTR is on another host.
   [[nodiscard]] bool is_beyond(const rdma::Qp& qp) const;
   [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);

@@ -122,7 +122,7 @@ void Worker::on(const AddVdevice& message, Beside beside) {
   entry.fabric->add(&device);
   device.fabric->mediate(&device, rdma::Mediated::kNotDirect, message.no_direct);
   vdevice->apply_limits(message.limited);
-  set_reach(*vdevice, message.network, message.wire);
+  set_ways(*vdevice, message.ways);
   vdevices_.emplace(message.vdevice, std::move(vdevice));
 }
 
@@ -187,18 +187,18 @@ void Worker::on(const SetGids& message, Beside) {
   for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
 }
 
-void Worker::on(const SetReach& message, Beside) {
-  if (Vdevice* const vdevice = find(message.vdevice))
-    set_reach(*vdevice, message.network, message.wire);
+void Worker::on(const SetWays& message, Beside) {
+  if (Vdevice* const vdevice = find(message.vdevice)) set_ways(*vdevice, message.ways);
 }
 
-void Worker::set_reach(Vdevice& vdevice, bool network, bool wire) {
-  vdevice.device.island = wire ? vdevice.netns : 0;
-  if (!network) return vdevice.leave_network();
+void Worker::set_ways(Vdevice& vdevice, const Ways& ways) {
+  vdevice.device.island = ways.wire ? vdevice.netns : 0;
+  if (!ways.network) return vdevice.leave_network();
   if (incoming_ == nullptr) incoming_ = std::make_shared<transport::roce::Incoming>();
   const uint64_t id = vdevice.id;
-  vdevice.reach_network(incoming_,
-                        {[this, id](const verbs::Gid& address) {
+  vdevice.reach_network(ways.peers, incoming_,
+                        {[&vdevice](const verbs::Gid& address) { return vdevice.is_peer(address); },
+                         [this, id](const verbs::Gid& address) {
                            tell_(WantRoceSocket{id, address});
                          },
                          [this, id](const verbs::Gid& group) {

@@ -76,8 +76,8 @@ class Worker {
   void on(const TakeOver& message, Beside beside);
   void on(const Await& message, Beside beside);
   void on(const RoceSocket& message, Beside beside);
-  void on(const SetReach& message, Beside beside);
-  void set_reach(Vdevice& vdevice, bool network, bool wire);
+  void on(const SetWays& message, Beside beside);
+  void set_ways(Vdevice& vdevice, const Ways& ways);
   void answer(uint64_t ticket, const base::Result<void>& done) const;
 
   [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);

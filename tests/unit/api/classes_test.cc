@@ -101,14 +101,19 @@ TEST(Classes, sections_are_classes) {
 TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
   EXPECT_EQ(error_of("[a]\nqouta = qp=1\n"),
             "c.conf: class 'a': there is no key 'qouta'; there are allow,annotations,devices,"
-            "fabric,host_network,max_quota,most,name,netdev,parent,per_container,quota,reach,"
-            "tenant,users");
+            "fabric,host_network,max_quota,most,name,netdev,parent,peers,per_container,quota,"
+            "reach,tenant,users");
   EXPECT_EQ(error_of("[a]\nreach = moon\n"),
             "c.conf: class 'a': reach: 'moon' is none of host, network and wire");
   EXPECT_EQ(
       error_of("[a]\nfabric = tenant\nreach = network\n"),
       "c.conf: class 'a': reach: each vdevice has a fabric of its own, which cannot reach the "
       "network: set fabric or tenant");
+  EXPECT_EQ(error_of("[a]\nreach = network\npeers = 10.0.0.0/33\n"),
+            "c.conf: class 'a': peers: '10.0.0.0/33' is not an address prefix such as 10.0.0.0/24 "
+            "or fd00::/64");
+  EXPECT_EQ(error_of("[a]\npeers = all\n"),
+            "c.conf: class 'a': peers: set reach to network or wire, too");
   for (const std::string devices : {"0", "10001"})
     EXPECT_EQ(error_of("[a]\ndevices = " + devices + "\n"),
               "c.conf: class 'a': devices: " + devices + " is not a number from 1 to 10000");
@@ -162,13 +167,18 @@ TEST(Classes, a_mistake_of_one_class_leaves_the_others) {
 TEST(Classes, of_pods_go_by_their_namespace) {
   const auto classes = Classes::parse(
       "[a]\ntenant = namespace\nfabric = namespace\nreach = network\ndevices = 7\n"
-      "[b]\ntenant = namespace\nfabric = tenant\n[c]\ntenant = x\n",
+      "peers = 10.1.2.3/8 fd00::/8\n"
+      "[b]\ntenant = namespace\nfabric = tenant\n"
+      "[c]\ntenant = x\nreach = wire\npeers = all\n",
       "c.conf");
   ASSERT_TRUE(classes) << classes.error().message();
   const Class a = *classes->find("a");
   EXPECT_EQ(a.tenant_of({0, "shop"}), "k8s/shop");
   EXPECT_EQ(a.fabric_of({0, "shop"}), "k8s/shop");
   EXPECT_EQ(a.reach, "network");
+  EXPECT_EQ(a.peers, gid::parse_prefixes({"10.0.0.0/8", "fd00::/8"}).value());
+  EXPECT_EQ(classes->find("b")->peers, std::nullopt) << "those that the fabric has";
+  EXPECT_EQ(classes->find("c")->peers, std::vector<gid::Prefix>());
   EXPECT_EQ(a.devices, 7U);
   EXPECT_TRUE(a.is_for_pods());
   EXPECT_EQ(classes->find("b")->fabric_of({0, "shop"}), "") << "that of its tenant alone";

@@ -118,11 +118,36 @@ TEST_F(ClientTest, the_reach_of_a_fabric_is_set_and_seen) {
   EXPECT_EQ(fabrics->front().gids(), 2U);
   request.set_reach("");
   expect_error(client_.set_fabric(request), EINVAL,
-               "the reach of a fabric is host, network or wire, not ''");
+               "there is nothing to change of fabric '" + name + "': give its reach or its peers");
   request.set_reach("moon");
   expect_error(client_.set_fabric(request), EINVAL,
                "the reach of a fabric is host, network or wire, not 'moon'");
   EXPECT_EQ(client_.list_fabrics()->front().reach(), "network") << "it is unchanged";
+}
+
+TEST_F(ClientTest, the_peers_of_a_fabric_are_set_and_seen) {
+  using testing::ElementsAre;
+  create("red0");
+  v1::SetFabricRequest request;
+  request.set_name(client_.get_vdev("red0")->fabric());
+  request.set_reach("network");
+  EXPECT_THAT(client_.set_fabric(request)->peers(), ElementsAre());
+  request.clear_reach();
+  for (const char* prefix : {"10.1.2.3/8", "fd00::1"})
+    request.mutable_peers()->add_prefixes(prefix);
+  const auto set = client_.set_fabric(request);
+  ASSERT_TRUE(set) << set.error().message();
+  EXPECT_THAT(set->peers(), ElementsAre("10.0.0.0/8", "fd00::1/128"));
+  EXPECT_EQ(set->reach(), "network") << "it is as it was";
+  EXPECT_THAT(client_.get_vdev("red0")->peers(), ElementsAre("10.0.0.0/8", "fd00::1/128"));
+  request.mutable_peers()->add_prefixes("10.0.0.0/33");
+  expect_error(client_.set_fabric(request), EINVAL,
+               "peers: '10.0.0.0/33' is not an address prefix such as 10.0.0.0/24 or fd00::/64");
+  request.clear_peers();
+  request.set_reach("wire");
+  EXPECT_THAT(client_.set_fabric(request)->peers(), ElementsAre("10.0.0.0/8", "fd00::1/128"));
+  request.mutable_peers();
+  EXPECT_THAT(client_.set_fabric(request)->peers(), ElementsAre()) << "all";
 }
 
 // As many as a host may have. The answer exceeds gRPC's default limit of 4 MiB.

@@ -105,6 +105,17 @@ TEST(DoctorPeer, OnThisHost) {
   EXPECT_THAT(found(3, "10.0.0.9").remedy, HasSubstr("create vd again with --tenant or --fabric"));
 }
 
+TEST(DoctorPeer, IsAPeerOfTheFabric) {
+  std::vector all{vdev("va", "red", "network", "::ffff:10.0.0.1")};
+  for (const char* prefix : {"10.1.0.0/16", "fd00::/8"}) all[0].add_peers(prefix);
+  const auto found = [&](const char* to) {
+    return judge_peer(*parse_peer(to), {&all[0]}, all, std::nullopt);
+  };
+  EXPECT_EQ(found("10.1.2.3").state, State::kUnknown) << "the way was not tried";
+  EXPECT_EQ(found("10.2.0.1").state, State::kProblem);
+  EXPECT_THAT(found("10.2.0.1").text, HasSubstr("10.2.0.1 is no peer of fabric red: "));
+}
+
 TEST(DoctorPeer, OnTheWireOfThisHost) {
   std::vector all{vdev("va", "red", "wire", "::ffff:10.0.0.1"),
                   vdev("vb", "red", "wire", "::ffff:10.0.0.2"),

@@ -167,7 +167,8 @@ TEST(Output, json_has_every_field) {
   },
   "lost": "",
   "gid_layout": "dense",
-  "reach": "network"
+  "reach": "network",
+  "peers": []
 }
 )");
 }
@@ -267,20 +268,25 @@ TEST(Output, fabrics) {
   shared.set_reach("network");
   shared.set_vdevices(2);
   shared.set_gids(14);
+  for (const char* prefix : {"10.0.0.0/8", "fd00::/8"}) shared.add_peers(prefix);
   EXPECT_EQ(printed(Format::kTable,
                     [&](Output& o) {
                       o.fabrics({shared, v1::Fabric()});
                     }),
-            "NAME    REACH    VDEVICES  GIDS\n"
-            "shared  network         2    14\n"
-            "-       -               0     0\n");
+            "NAME    REACH    VDEVICES  GIDS  PEERS\n"
+            "shared  network         2    14  10.0.0.0/8, fd00::/8\n"
+            "-       -               0     0  all\n");
   const std::string json = printed(Format::kJson, [&](Output& o) { o.fabrics({shared}); });
   EXPECT_EQ(json, R"([
   {
     "name": "shared",
     "reach": "network",
     "vdevices": 2,
-    "gids": 14
+    "gids": 14,
+    "peers": [
+      "10.0.0.0/8",
+      "fd00::/8"
+    ]
   }
 ]
 )");

@@ -54,6 +54,16 @@ TEST(Prefix, says_what_is_none) {
   }
 }
 
+TEST(Prefixes, are_many) {
+  const auto some = parse_prefixes({"10.0.0.0/8", "fd00::1"});
+  ASSERT_TRUE(some);
+  const auto has = [&](const char* text) { return contains(*some, Prefix::parse(text)->address); };
+  EXPECT_TRUE(has("10.200.0.1") && has("fd00::1"));
+  EXPECT_FALSE(has("11.0.0.1") || has("fd00::2") || has("::a00:1"));
+  EXPECT_FALSE(contains({}, Prefix::parse("10.0.0.1")->address));
+  EXPECT_EQ(parse_prefixes({"10.0.0.0/8", "x"}).error().code(), EINVAL);
+}
+
 TEST(Limited, leaves_what_is_in_a_prefix_and_the_link_local_of_the_first_mac) {
   const std::array<uint8_t, 6> mac{2, 0, 0, 0, 0, 1}, another{2, 0, 0, 0, 0, 2};
   const auto of = [](const char* text) { return Prefix::parse(text)->address; };

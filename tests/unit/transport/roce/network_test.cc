@@ -26,6 +26,7 @@ struct Networked : Rig {
   std::shared_ptr<Incoming> incoming = std::make_shared<Incoming>();
   Counters a_counters, b_counters;
   std::vector<verbs::Gid> wanted, left;
+  std::set<verbs::Gid> strangers;  // that are no peers
   std::vector<std::string> warnings;
   Network a_network{world.a_device, a_lane, incoming, a_counters, host()};
   Network b_network{world.b_device, b_lane, incoming, b_counters, host()};
@@ -33,7 +34,8 @@ struct Networked : Rig {
   rdma::Qp* qp_b = nullptr;
 
   Network::Host host() {
-    return {[this](const verbs::Gid& gid) { wanted.push_back(gid); },
+    return {[this](const verbs::Gid& gid) { return !strangers.contains(gid); },
+            [this](const verbs::Gid& gid) { wanted.push_back(gid); },
             [this](const verbs::Gid& gid) { left.push_back(gid); },
             [this](const std::string& sentence) { warnings.push_back(sentence); }};
   }
@@ -250,6 +252,33 @@ TEST_F(Networked, KnowAPacketWhoseSourceWasTranslated) {
   EXPECT_THAT(warnings[0], testing::HasSubstr("has the peer ::ffff:127.0.0.1, and packets for it "
                                               "come from ::ffff:127.0.0.3"));
   EXPECT_EQ(b_counters.endpoint.received_packets, 0u);
+}
+
+// Datagrams and those of a group alike; a connected queue pair was asked for its peer at RTR.
+TEST_F(Networked, HearNoDatagramOfAStranger) {
+  const verbs::Gid stranger = gid_of("::ffff:127.0.0.3");
+  open_both();
+  b_network.receive_datagrams();
+  const base::Fd socket = socket_at(stranger);
+  wire::Packet packet;
+  packet.service = wire::Service::kUd;
+  packet.operation = wire::Operation::kSendOnly;
+  packet.pkey = wire::kDefaultPkey;
+  packet.dest_qpn = qp_b->qpn;
+  const auto out = std::make_unique<Outgoing>();
+  const auto send = [&] {
+    out->clear();
+    const NetworkHeader way{stranger, kB};
+    ASSERT_TRUE(out->add(packet, {way, wire::kRocePort, way}, 0, false));
+    ASSERT_EQ(::sendmmsg(socket.get(), out->messages(), out->count(), 0), 1);
+  };
+  send();
+  EXPECT_TRUE(wait_for([&] { return b_counters.endpoint.received_packets == 1; }));
+  EXPECT_EQ(b_counters.no_peer, 0u) << "it was none of the strangers yet";
+  strangers.insert(stranger);
+  send();
+  EXPECT_TRUE(wait_for([&] { return b_counters.no_peer == 1; }));
+  EXPECT_EQ(b_counters.wrong_source, 0u);
 }
 
 // In state SQD a program may name other addresses.

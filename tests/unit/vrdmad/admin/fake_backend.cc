@@ -161,24 +161,31 @@ std::vector<BudgetInfo> FakeBackend::list_budgets(BudgetSpec::Scope scope) {
 
 std::map<std::string, FabricInfo> FakeBackend::fabrics() const {
   std::map<std::string, FabricInfo> all;
-  for (const auto& [name, reach] : reaches_) all[name].reach = reach;
+  for (const auto& [name, settings] : fabrics_) all[name].spec = settings;
   for (const auto& [id, vdev] : vdevs_) {
-    ++all[vdev.fabric].vdevices;
-    all[vdev.fabric].gids += static_cast<uint32_t>(vdev.gids.size());
+    FabricInfo& its = all[vdev.fabric];
+    its.spec.name = vdev.fabric;
+    ++its.vdevices;
+    its.gids += static_cast<uint32_t>(vdev.gids.size());
   }
-  for (auto& [name, fabric] : all) fabric.name = name;
   return all;
 }
 
-base::Result<FabricInfo> FakeBackend::set_fabric(const FabricSpec& spec) {
+base::Result<FabricInfo> FakeBackend::set_fabric(const FabricChange& change) {
   return on_loop([&]() -> base::Result<FabricInfo> {
     if (failure_.code() != 0) return base::pass(failure_);
-    if (spec.name == "taken" && spec.reach == Reach::kNetwork)
+    if (change.name == "taken" && change.reach == Reach::kNetwork)
       return base::fail(EADDRINUSE, "GID fd00::1 is held by vdevice a/red0 in fabric red");
-    reaches_[spec.name] = spec.reach;
-    for (auto& [id, vdev] : vdevs_)
-      if (vdev.fabric == spec.name) vdev.reach = spec.reach;
-    return fabrics().at(spec.name);
+    FabricSpec& settings = fabrics_[change.name];
+    settings.name = change.name;
+    settings.reach = change.reach.value_or(settings.reach);
+    settings.peers = change.peers.value_or(settings.peers);
+    for (auto& [id, vdev] : vdevs_) {
+      if (vdev.fabric != change.name) continue;
+      vdev.reach = settings.reach;
+      vdev.peers = settings.peers;
+    }
+    return fabrics().at(change.name);
   });
 }
 

@@ -30,7 +30,7 @@ class FakeBackend final : public AdminBackend {
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
   // Counts the vdevices of the fabric. The reach of fabric "taken" cannot be Reach::kNetwork.
-  base::Result<FabricInfo> set_fabric(const FabricSpec& spec) override;
+  base::Result<FabricInfo> set_fabric(const FabricChange& change) override;
   std::vector<FabricInfo> list_fabrics() override;
   // One cgroup for each vdevice, named after its netdev.
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
@@ -73,7 +73,7 @@ class FakeBackend final : public AdminBackend {
   std::map<uint64_t, VdevInfo> vdevs_;
   uint64_t next_id_ = 1;
   std::map<std::pair<BudgetSpec::Scope, std::string>, BudgetInfo> budgets_;
-  std::map<std::string, Reach> reaches_;
+  std::map<std::string, FabricSpec> fabrics_;
   std::map<uint64_t, WatchCallback> watches_;
   uint64_t next_watch_ = 1;
   int more_counters_ = 0;

@@ -54,15 +54,17 @@ struct Sender {
 struct Receiver {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   std::map<Gid, uint64_t> received;
+  std::set<Gid> strangers;  // that are no peers
   std::function<void()> then;
-  GsiNetwork network{*loop,
-                     {[](const std::string&) { return true; },
-                      [this](const qp1mux::Packet& packet) {
-                        EXPECT_TRUE(packet.from_network);
-                        ++received[packet.source];
-                        if (then) then();
-                      },
-                      [](uint64_t, const Caller&, bool) { return true; }, [](uint64_t) {}}};
+  GsiNetwork network{
+      *loop,
+      {[this](const std::string&, const Gid& gid) { return !strangers.contains(gid); },
+       [this](const qp1mux::Packet& packet) {
+         EXPECT_TRUE(packet.from_network);
+         ++received[packet.source];
+         if (then) then();
+       },
+       [](uint64_t, const Caller&, bool) { return true; }, [](uint64_t) {}}};
   std::shared_ptr<void> address;
 
   Receiver() {
@@ -104,6 +106,31 @@ TEST(GsiNetworkTest, AFloodOfOneHostDoesNotConcernAnother) {
     EXPECT_GE(receiver.received[kFlooder], GsiNetwork::kMadsPerSecond);
     const GsiNetworkCounters& counters = receiver.network.counters();
     EXPECT_EQ(counters.over_rate + counters.received, kRounds * kBurst + kRounds / kOften);
+  });
+}
+
+TEST(GsiNetworkTest, WhatNoPeerSendsIsDroppedAndNothingGoesToIt) {
+  in_own_netns([] {
+    Receiver receiver;
+    receiver.strangers.insert(kFlooder);
+    Sender stranger(kFlooder), peer(kOther);
+    stranger.send();
+    peer.send();
+    for (int i = 0; i < 1000 && receiver.received[kOther] == 0; ++i) receiver.run(milliseconds(1));
+    EXPECT_EQ(receiver.received[kOther], 1u);
+    EXPECT_EQ(receiver.received[kFlooder], 0u);
+    const GsiNetworkCounters& counters = receiver.network.counters();
+    EXPECT_EQ(counters.no_peer, 1u);
+    qp1mux::Packet answer;
+    answer.fabric = "fabric";
+    answer.source = kHere;
+    answer.destination = kFlooder;
+    receiver.network.send(answer);
+    EXPECT_EQ(counters.no_peer, 2u);
+    answer.destination = kOther;
+    receiver.network.send(answer);
+    EXPECT_EQ(counters.no_peer, 2u);
+    EXPECT_EQ(counters.sent, 1u);
   });
 }
 

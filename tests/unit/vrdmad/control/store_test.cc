@@ -314,8 +314,9 @@ TEST(Store, keeps_what_tenants_and_parents_have) {
   EXPECT_EQ((*budgets)[1].overcommit, 150U);
 }
 
-TEST(Store, keeps_the_fabrics_that_reach_the_network) {
+TEST(Store, keeps_the_fabrics_that_have_settings) {
   const TempDir temp;
+  const auto peers = gid::parse_prefixes({"fd00::/64", "10.0.0.0/8"}).value();
   {
     const auto store = opened(temp.path());
     ASSERT_TRUE(put(*store, FabricSpec{"tenant/red", Reach::kNetwork}));
@@ -325,13 +326,16 @@ TEST(Store, keeps_the_fabrics_that_reach_the_network) {
     ASSERT_TRUE(put(*store, FabricSpec{"near", Reach::kHost}));
     ASSERT_TRUE(put(*store, FabricSpec{"unheard", Reach::kHost}));
     ASSERT_TRUE(put(*store, FabricSpec{"wired", Reach::kWire}));
+    ASSERT_TRUE(put(*store, FabricSpec{"choosy", Reach::kHost, peers}));
+    ASSERT_TRUE(put(*store, FabricSpec{"wired", Reach::kWire, peers}));
   }
   const auto store = opened(temp.path());
   const auto fabrics = store->fabrics();
   ASSERT_TRUE(fabrics) << fabrics.error().message();
-  EXPECT_EQ(*fabrics, (std::vector<FabricSpec>{{"far", Reach::kNetwork},
+  EXPECT_EQ(*fabrics, (std::vector<FabricSpec>{{"choosy", Reach::kHost, peers},
+                                               {"far", Reach::kNetwork},
                                                {"tenant/red", Reach::kNetwork},
-                                               {"wired", Reach::kWire}}));
+                                               {"wired", Reach::kWire, peers}}));
 }
 
 // A name becomes the name of a file.

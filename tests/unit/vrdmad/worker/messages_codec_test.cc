@@ -19,9 +19,10 @@ verbs::Gid gid(uint8_t first, uint8_t last) {
 
 // At least one of each alternative.
 std::vector<ToWorker> to_worker() {
+  const Ways ways{true, false, {{gid(0xfd, 0), 8}, {gid(0xfd, 2), 128}}};
   AddVdevice add{
       7,     "mlx5_0", "/run/netns/a/mlx5_0", "red", "tenant/red", 1ull << 63, 42, 5, true,
-      false, true};
+      false, ways};
   rdma::Peer peer;
   peer.pid = 4711;
   peer.start_time = 1ull << 40;
@@ -53,7 +54,7 @@ std::vector<ToWorker> to_worker() {
           AdoptChannels{1, {1, 2, UINT32_MAX}},
           TakeOver{},
           Await{7, 3000, true},
-          SetReach{7, true},
+          SetWays{7, ways},
           RoceSocket{7, gid(0xfd, 2), 0, 8, 0xfd},
           RoceSocket{7, gid(0xfd, 2), EADDRINUSE}};
 }
@@ -162,7 +163,8 @@ TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
   EXPECT_FALSE(with(limits, kFirstKind, provisioning::kKindCount)) << "there is no such kind";
   EXPECT_FALSE(with(SetPort{1, {}}, 9, 7)) << "a flag";
   const AddVdevice add;
-  constexpr size_t kBehind = sizeof(verbs::Capabilities) + 4 + 2 * (8 + 2);  // limits, budgets
+  constexpr size_t kBehind =
+      4 + sizeof(verbs::Capabilities) + 4 + 2 * (8 + 2);  // peers, limits, budgets
   const size_t permissions = encode(ToWorker(add))->size() - kBehind - 8;
   EXPECT_TRUE(with(add, permissions, 7));
   EXPECT_FALSE(with(add, permissions, 8)) << "there is no such permission";
@@ -170,7 +172,12 @@ TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
     EXPECT_TRUE(with(add, permissions + flag, 1));
     EXPECT_FALSE(with(add, permissions + flag, 2)) << "a flag";
   }
-  for (const size_t flag : {9, 10}) EXPECT_FALSE(with(SetReach{1, true}, flag, 2)) << "a flag";
+  const SetWays ways{1, {true, false, {{gid(0xfd, 0), 8}}}};
+  for (const size_t flag : {9, 10}) EXPECT_FALSE(with(ways, flag, 2)) << "a flag";
+  EXPECT_FALSE(with(ways, 11, 2)) << "there is one prefix";
+  EXPECT_TRUE(with(ways, 11 + 4 + 16, 128));
+  EXPECT_FALSE(with(ways, 11 + 4 + 16, 129)) << "a GID has 128 bits";
+  EXPECT_FALSE(encode(ToWorker(SetWays{1, {true, false, std::vector<gid::Prefix>(65)}})));
 }
 
 // The sentence goes to an operator's terminal.

@@ -134,7 +134,7 @@ TEST(Worker, knows_what_its_vdevices_reach) {
     vdevice.vdevice = id;
     vdevice.name = vdevice.label = "red" + std::to_string(id);
     vdevice.tenant = vdevice.fabric = "red";
-    vdevice.network = network;
+    vdevice.ways.network = network;
     worker.take(parcel(vdevice, {parts.page,
                                  parts.fabric,
                                  parts.qp_numbers,
@@ -148,11 +148,11 @@ TEST(Worker, knows_what_its_vdevices_reach) {
   add(2, true);
   EXPECT_FALSE(reaches(1));
   EXPECT_TRUE(reaches(2));
-  worker.take({SetReach{1, true}, {}});
-  worker.take({SetReach{3, true}, {}});
+  worker.take({SetWays{1, {true}}, {}});
+  worker.take({SetWays{3, {true}}, {}});
   EXPECT_TRUE(reaches(1));
   EXPECT_EQ(worker.find(3), nullptr);
-  worker.take({SetReach{2, false}, {}});
+  worker.take({SetWays{2, {}}, {}});
   EXPECT_FALSE(reaches(2));
   EXPECT_TRUE(reaches(1)) << "the other vdevice";
 }
