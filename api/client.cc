@@ -229,6 +229,27 @@ base::Result<std::vector<v1::QueuePair>> Client::list_queue_pairs(const std::str
   return read_all(context, connection_->stub->ListQueuePairs(&context, request));
 }
 
+base::Result<v1::Claim> Client::put_claim(const v1::Claim& claim) {
+  v1::PutClaimRequest request;
+  *request.mutable_claim() = claim;
+  return connection_->call(&v1::Admin::Stub::PutClaim, request);
+}
+
+base::Result<void> Client::delete_claim(const std::string& uid, bool force) {
+  v1::DeleteClaimRequest request;
+  request.set_uid(uid);
+  request.set_force(force);
+  if (auto response = connection_->call(&v1::Admin::Stub::DeleteClaim, request); !response)
+    return base::pass(std::move(response).error());
+  return {};
+}
+
+base::Result<std::vector<v1::Claim>> Client::list_claims() {
+  auto response = connection_->call(&v1::Admin::Stub::ListClaims, v1::ListClaimsRequest());
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->claims().begin(), response->claims().end());
+}
+
 base::Result<v1::VersionResponse> Client::version() {
   return connection_->call(&v1::Admin::Stub::Version, v1::VersionRequest());
 }

@@ -52,6 +52,11 @@ class Client {
   [[nodiscard]] base::Result<std::vector<v1::QueuePair>> list_queue_pairs(const std::string& vdev);
   // Without `error`.
   [[nodiscard]] base::Result<std::vector<v1::Class>> list_classes();
+  [[nodiscard]] base::Result<v1::Claim> put_claim(const v1::Claim& claim);
+  // `force`: deletes the vdevices that containers have by it, too.
+  [[nodiscard]] base::Result<void> delete_claim(const std::string& uid, bool force = false);
+  // By uid.
+  [[nodiscard]] base::Result<std::vector<v1::Claim>> list_claims();
   [[nodiscard]] base::Result<v1::VersionResponse> version();
 
   // Calls `on_event` on this thread for each event until it returns false (success) or the stream

@@ -27,8 +27,9 @@
 //
 // Anybody on the host may connect. vrdmad asks the kernel who the caller is (SO_PEERCRED), and who
 // owns the network namespace (NS_GET_OWNER_UID, ioctl_ns(2)); a caller that is not root must be
-// that user. What the annotations of a container ask for is granted only as far as the class of its
-// vdevice allows (/etc/vrdma/classes.conf): images carry annotations too.
+// that user. A claim counts only from root's hook, and only with the namespace of a pod that the
+// claim is for. What the annotations of a container ask for is granted only as far as the class of
+// its vdevice allows (/etc/vrdma/classes.conf): images carry annotations too.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@
 
 namespace vrdma::hook {
 
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kMostVdevices = 8;  // of a container
 
 struct Request {
@@ -58,6 +59,9 @@ struct Request {
   char pod_uid[64]{};
   char container_name[64]{};  // in the pod
   char device_class[64]{};
+  // Instead of a class: a claim and a share of it (admin.proto), in which vrdmad finds the class.
+  char claim[64]{};
+  char share[64]{};
   // Annotations; empty: there is none.
   char netdev[16]{};
   char name[64]{};
@@ -65,7 +69,8 @@ struct Request {
 
   char reason[256]{};  // a sentence without a newline
 };
-static_assert(sizeof(Request) == 8 + 128 + 128 + 64 + 256 + 64 + 64 + 64 + 16 + 64 + 256 + 256);
+static_assert(sizeof(Request) ==
+              8 + 128 + 128 + 64 + 256 + 64 + 64 + 64 + 64 + 64 + 16 + 64 + 256 + 256);
 
 struct Answer {
   struct Vdevice {

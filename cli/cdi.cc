@@ -34,6 +34,17 @@ Json edits_of(const hook::HookCommand& command) {
   return {{"hooks", hooks}};
 }
 
+Json device_of(const std::string& name, const hook::Wish& wish, const CdiHook& hook) {
+  return {{"name", name}, {"containerEdits", edits_of({hook.program, wish, hook.run_dir})}};
+}
+
+// Before 0.5.0 the name of a device begins with a letter.
+std::string text_of(const char* kind, bool only_letters_first, const Json& devices) {
+  const Json specification = {
+      {"cdiVersion", only_letters_first ? "0.3.0" : "0.5.0"}, {"kind", kind}, {"devices", devices}};
+  return specification.dump(2) + "\n";
+}
+
 }  // namespace
 
 Result<std::string> cdi_specification(const std::vector<std::string>& classes,
@@ -46,14 +57,21 @@ Result<std::string> cdi_specification(const std::vector<std::string>& classes,
                                     "' can be no CDI device: its name must begin and end with a "
                                     "letter or a digit");
     only_letters_first = only_letters_first && is_letter(name.front());
-    devices.push_back(
-        {{"name", name}, {"containerEdits", edits_of({hook.program, name, hook.run_dir})}});
+    devices.push_back(device_of(name, {name, "", ""}, hook));
   }
-  // Before 0.5.0 the name of a device begins with a letter.
-  const Json specification = {{"cdiVersion", only_letters_first ? "0.3.0" : "0.5.0"},
-                              {"kind", kCdiKind},
-                              {"devices", devices}};
-  return specification.dump(2) + "\n";
+  return text_of(kCdiKind, only_letters_first, devices);
+}
+
+std::string claim_device(const std::string& uid, const std::string& share) {
+  return uid + "-" + share;
+}
+
+std::string claim_specification(const CdiHook& hook, const std::string& uid,
+                                const std::vector<std::string>& shares) {
+  Json devices = Json::array();
+  for (const auto& share : shares)
+    devices.push_back(device_of(claim_device(uid, share), {"", uid, share}, hook));
+  return text_of(kCdiClaimKind, !uid.empty() && is_letter(uid.front()), devices);
 }
 
 Result<void> replace_file(const std::string& path, const std::string& text) {

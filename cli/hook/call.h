@@ -18,9 +18,15 @@ constexpr char kEnvironment[] = "PATH=/usr/bin";
 constexpr int kTimeout = 30;
 constexpr char kDefaultRunDir[] = "/run/vrdma";
 
+// What a container shall get: a vdevice of a class, or by a share of a claim (admin.proto).
+struct Wish {
+  std::string device_class;  // empty: by a claim and a share
+  std::string claim, share;
+};
+
 struct HookCommand {
   std::string program;  // absolute path
-  std::string device_class;
+  Wish wish;
   std::string run_dir = kDefaultRunDir;  // of vrdmad
 };
 
@@ -30,7 +36,12 @@ struct HookCommand {
   if (command.run_dir != kDefaultRunDir)
     arguments.insert(arguments.end(), {"--run-dir", command.run_dir});
   arguments.emplace_back(stage);
-  if (stage == "createRuntime") arguments.push_back(command.device_class);
+  if (stage != "createRuntime") return arguments;
+  if (command.wish.claim.empty())
+    arguments.push_back(command.wish.device_class);
+  else
+    arguments.insert(arguments.end(),
+                     {"--claim", command.wish.claim, "--share", command.wish.share});
   return arguments;
 }
 

@@ -26,8 +26,8 @@ namespace {
 using base::Result;
 
 constexpr char kUsage[] =
-    "usage: vrdma-oci-hook [--run-dir DIR] createRuntime CLASS | poststop, with the state of a "
-    "container on standard input";
+    "usage: vrdma-oci-hook [--run-dir DIR] createRuntime CLASS | createRuntime --claim UID --share "
+    "ID | poststop, with the state of a container on standard input";
 
 // On both streams, because runtimes show one or the other.
 void complain(const std::string& sentence) {
@@ -51,19 +51,29 @@ Result<Container> read_state() {
   return parse_state(*text);
 }
 
-Result<void> create_runtime(const std::string& device_class, const std::string& run_dir) {
+Result<void> create_runtime(const Wish& wish, const std::string& run_dir) {
   const auto container = read_state();
   if (!container) return base::pass(container.error());
   auto program = own_path();
   if (!program) return base::pass(std::move(program).error());
   // The libraries are installed beside the hook.
   const std::string libraries = program->substr(0, program->rfind('/'));
-  return set_up(*container, device_class, {libraries, run_dir});
+  return set_up(*container, wish, {libraries, run_dir});
 }
 
 // A container that has ended must not fail to end: vrdmad sees its end by itself.
 void poststop(const std::string& run_dir) {
   if (const auto container = read_state()) (void)end(*container, run_dir);
+}
+
+// None: the words are not those of a createRuntime.
+std::optional<Wish> wish_in(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] != "createRuntime") return {};
+  if (words.size() == 2 && words[1] != "--claim") return Wish{words[1], "", ""};
+  if (words.size() != 5 || words[1] != "--claim" || words[3] != "--share") return {};
+  // Without them, it would be the class `default`.
+  if (words[2].empty() || words[4].empty()) return {};
+  return Wish{"", words[2], words[4]};
 }
 
 int run_hook(std::vector<std::string> words) {
@@ -79,11 +89,12 @@ int run_hook(std::vector<std::string> words) {
     poststop(run_dir);
     return 0;
   }
-  if (words.size() != 2 || words[0] != "createRuntime") {
+  const auto wish = wish_in(words);
+  if (!wish) {
     complain(kUsage);
     return 2;
   }
-  const auto done = create_runtime(words[1], run_dir);
+  const auto done = create_runtime(*wish, run_dir);
   if (!done) complain(done.error().message());
   return done ? 0 : 1;
 }

@@ -148,7 +148,8 @@ base::Error run_runtime(const std::vector<std::string>& words, const std::string
   const auto& device_class =
       call->device_class.empty() ? settings->device_class : call->device_class;
   if (!call->bundle.empty())
-    if (auto done = change_bundle(call->bundle, {hook, device_class, settings->run_dir}); !done)
+    if (auto done = change_bundle(call->bundle, {hook, {device_class, "", ""}, settings->run_dir});
+        !done)
       return std::move(done).error();
   std::vector<char*> arguments{const_cast<char*>(settings->runtime.c_str())};
   for (auto& word : call->words) arguments.push_back(word.data());

@@ -38,13 +38,14 @@ const std::string kOwnLibraries = "/lib", kStubPlace = "/stubs", kOriginals = "/
 // Beside those of kLibraries; optional, because the program that needs it names its path.
 const std::string kPreload = "librspreload.so";
 
-Result<Request> request_of(const Container& container, const Pod& pod,
-                           const std::string& device_class) {
+Result<Request> request_of(const Container& container, const Pod& pod, const Wish& wish) {
   Request request;
   request.op = Op::kSetUp;
   for (auto put : {put_text(container.id, request.container, "the id of the container"),
                    put_text(container.pod, request.pod, "the id of the pod"),
-                   put_text(device_class, request.device_class, "the class of the vdevice"),
+                   put_text(wish.device_class, request.device_class, "the class of the vdevice"),
+                   put_text(wish.claim, request.claim, "the uid of the claim"),
+                   put_text(wish.share, request.share, "the share of the claim"),
                    put_text(container.netdev, request.netdev, "the annotation vrdma.io/netdev"),
                    put_text(container.name, request.name, "the annotation vrdma.io/name"),
                    put_text(container.quota, request.quota, "the annotation vrdma.io/quota")})
@@ -304,11 +305,11 @@ Result<Answer> ask_for_vdevices(Daemon& daemon, const Request& request, const In
   return daemon.ask(request, fds);
 }
 
-Result<void> set_up_by(Daemon& daemon, const Container& container, const std::string& device_class,
+Result<void> set_up_by(Daemon& daemon, const Container& container, const Wish& wish,
                        const Installation& installation) {
   const auto config = read_config(container.bundle);
   if (!config) return base::pass(config.error());
-  const auto request = request_of(container, config->pod, device_class);
+  const auto request = request_of(container, config->pod, wish);
   if (!request) return base::pass(request.error());
   const auto init = open_init(container.pid);
   if (!init) return base::pass(init.error());
@@ -330,12 +331,12 @@ Result<void> set_up_by(Daemon& daemon, const Container& container, const std::st
 
 }  // namespace
 
-Result<void> set_up(const Container& container, const std::string& device_class,
+Result<void> set_up(const Container& container, const Wish& wish,
                     const Installation& installation) {
   if (container.sandbox) return {};
   auto daemon = Daemon::connect(installation.run_dir, kPatience, kSetUpWait);
   if (!daemon) return base::pass(daemon.error());
-  auto done = set_up_by(*daemon, container, device_class, installation);
+  auto done = set_up_by(*daemon, container, wish, installation);
   if (!done) daemon->report(container.id, done.error().message());
   return done;
 }

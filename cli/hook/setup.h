@@ -1,7 +1,7 @@
 // The hook createRuntime: gives a container its vdevices.
 //
 //   1. connects to vrdmad, and opens the container's init (a pidfd) and its namespaces
-//   2. asks vrdmad for the vdevices of a class: kSetUp
+//   2. asks vrdmad for the vdevices of a class, or by a share of a claim: kSetUp
 //   3. clones what the container needs of the host: sockets, sysfs trees, libraries
 //   4. in a process of its own (cli/hook/apart.h): enters the container's user namespace, if that
 //   is
@@ -24,6 +24,7 @@
 
 #include <string>
 
+#include "cli/hook/call.h"
 #include "cli/hook/state.h"
 #include "core/base/error.h"
 
@@ -35,7 +36,7 @@ struct Installation {
 };
 
 // Needs a single-threaded process.
-[[nodiscard]] base::Result<void> set_up(const Container& container, const std::string& device_class,
+[[nodiscard]] base::Result<void> set_up(const Container& container, const Wish& wish,
                                         const Installation& installation);
 
 // The hook poststop: tells vrdmad earlier what it learns from the pidfd anyway.

@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(config->root.starts_with('/'));
     for (const auto& directory : config->library_path) require(directory.starts_with('/'));
   }
-  const HookCommand command{"/hook", "small"};
+  const HookCommand command{"/hook", {"small", "", ""}};
   if (const auto changed = add_hooks(text, command); changed && *changed) {
     const auto again = add_hooks(**changed, command);
     require(again && !*again);

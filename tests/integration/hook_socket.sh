@@ -208,8 +208,8 @@ refused "a network namespace and a pidfd" hook setup c2 "${PID[two]}" pidfd=/pro
 refused "has characters that it may not have" hook setup "c 2" "${PID[two]}"
 refused "names no container" hook setup "" "${PID[two]}"
 refused "uses the host's network" hook setup c2 $$
-for length in 1 1024 1367 1369 4000; do refused "of another version" hook raw "$length"; done
-refused "speaks version 4294967295" hook raw 1368
+for length in 1 1024 1368 1495 1497 4000; do refused "of another version" hook raw "$length"; done
+refused "speaks version 4294967295" hook raw 1496
 refused "did not begin" hook "done"
 refused "must ask once" hook setup c2 "${PID[two]}" -- setup c2 "${PID[two]}"
 echo "qouta = 1" >>"$T/classes.conf"

@@ -64,13 +64,13 @@ remove_images() {
 }
 trap 'status=$? command=$BASH_COMMAND; remove_images; finish $status "$command"' EXIT
 
-# run_in NAMESPACE [OPTION]... -- COMMAND...: in a container of $IMAGE, with a vdevice of $CLASS.
-CLASS=small
+# run_in NAMESPACE [OPTION]... -- COMMAND...: in a container of $IMAGE, with a vdevice as "${WISH[@]}" says.
+WISH=(small)
 run_in() {
   local space=$1 options=()
   shift
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
-  $(enter "$space") timeout -k 5 60 "$here/oci_container.py" "${options[@]}" "$IMAGE" "${hook[@]}" createRuntime "$CLASS" "$@"
+  $(enter "$space") timeout -k 5 60 "$here/oci_container.py" "${options[@]}" "$IMAGE" "${hook[@]}" createRuntime "${WISH[@]}" "$@"
 }
 # refused SENTENCE [OPTION]...: the container is not started, and the hook says that.
 refused() {
@@ -347,6 +347,12 @@ of_pod=(--annotation io.kubernetes.cri.sandbox-namespace=shop --annotation io.ku
   --annotation io.kubernetes.cri.sandbox-uid=1-2 --annotation io.kubernetes.cri.container-name=app)
 run_in a "${of_pod[@]}" -- true
 grep -q 'of pod' "$T/requests.log" && fail "podman passes on the annotations of an image, and they are believed"
+: >"$T/requests.log"
+WISH=(--claim u-1 --share data)
+run_in a -- true
+WISH=(small)
+grep -q '^set up c1 pod= class= wishes=,,: same netns$' "$T/requests.log" && grep -q '^  by claim u-1 share data$' "$T/requests.log" ||
+  fail "a claim is not named: $(requests)"
 refused "annotation vrdma.io/netdev is longer than 15 characters" --annotation vrdma.io/netdev=0123456789abcdef
 refused "not printable" --annotation vrdma.io/name=$'a\nb'
 
@@ -383,7 +389,7 @@ declare -A PLACE=([lookup]=/opt/lookup [getattr]=/opt/getattr/lib/libibverbs.so.
 is_mounted() { grep -q " $1 " /proc/self/mountinfo; }
 plain_hook=("${hook[@]}")
 hook=("$installed/vrdma-oci-hook" --run-dir "$R")
-CLASS=default
+WISH=(default)
 mkdir "$T/silent-lookup"
 for kind in "${!PLACE[@]}"; do
   [[ -d $T/silent-$kind ]] || : >"$T/silent-$kind"
@@ -425,7 +431,7 @@ for kind in "${!PLACE[@]}"; do
 done
 wait_until 5 no_hooks || fail "$(count_hooks) processes outlive the file system"
 hook=("${plain_hook[@]}")
-CLASS=small
+WISH=(small)
 
 # ---- failures -----------------------------------------------------------------------------------
 
@@ -495,7 +501,8 @@ says "is no JSON object" 1 "[]" createRuntime small
 says "has no valid id" 1 "{}" createRuntime small
 says "has no bundle" 1 '{"id": "x", "bundle": "b"}' createRuntime small
 says "longer than" 1 "$(head -c 1100000 /dev/zero | tr '\0' ' ')" createRuntime small
-for words in "" "createRuntime" "createContainer small" "createRuntime small more"; do
+for words in "" "createRuntime" "createContainer small" "createRuntime small more" "createRuntime --claim" "createRuntime --claim u" \
+  "createRuntime --claim u --share" "createRuntime --share s --claim u" "createRuntime --claim u --share s small"; do
   # shellcheck disable=SC2086
   says "usage: vrdma-oci-hook" 2 "$state" $words
 done

@@ -220,6 +220,26 @@ struct ClassInfo {
   std::vector<QuotaSetting> quota;
 };
 
+// What containers of pods may have, as an orchestrator promised it: vrdma.v1.Claim, which says what
+// is valid.
+struct ClaimShare {
+  std::string id, device_class;
+  std::vector<QuotaSetting> quota;  // replaces that of the class for these kinds
+  bool operator==(const ClaimShare&) const = default;
+};
+
+struct ClaimSpec {
+  std::string uid, pod_namespace, name;
+  std::vector<ClaimShare> shares;
+  std::map<std::string, std::string> labels;  // of its vdevices
+  bool operator==(const ClaimSpec&) const = default;
+};
+
+struct ClaimInfo {
+  ClaimSpec claim;
+  std::vector<uint32_t> vdevices;  // that containers have by each share
+};
+
 // One value. Its display name is `name`, and "_" and the value of `label` if there is one: "qps"
 // with {"state", "rts"} is qps_rts.
 struct CounterRow {
@@ -297,6 +317,14 @@ class AdminBackend {
   virtual std::vector<ParentInfo> list_parents() = 0;
   // By name. The error of the file as a whole.
   virtual base::Result<std::vector<ClassInfo>> list_classes() = 0;
+  // Has it on disk; success if it is there already. EBUSY: containers have vdevices by another
+  // claim of that uid. ENOSPC: there are too many claims.
+  virtual base::Result<ClaimInfo> put_claim(const ClaimSpec& claim) = 0;
+  // EBUSY: containers have vdevices by it; `force`: these are deleted first. Success if there is no
+  // such claim.
+  virtual base::Result<void> delete_claim(const std::string& uid, bool force) = 0;
+  // By uid, and in each by the id of its shares.
+  virtual std::vector<ClaimInfo> list_claims() = 0;
   // Of "daemon", "tenant/NAME" or one vdevice, or of all if `scope` is empty.
   virtual base::Result<std::vector<CounterRow>> counters(const std::string& scope) = 0;
   // Of one vdevice, or of all if the name is empty.

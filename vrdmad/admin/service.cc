@@ -53,13 +53,6 @@ void require_threads() {
   end();
 }
 
-template <class Repeated>
-std::vector<QuotaSetting> quota_of(const Repeated& rows) {
-  std::vector<QuotaSetting> quota;
-  for (const auto& row : rows) quota.push_back({row.kind(), row.limit()});
-  return quota;
-}
-
 template <class Context>
 grpc::Status answer(Context& context, const base::Result<VdevInfo>& result, v1::Vdev& response) {
   if (!result) return status_of(context, result.error());
@@ -271,6 +264,36 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
     const auto classes = backend_.list_classes();
     if (!classes) return status_of(*context, classes.error());
     for (const auto& its : *classes) fill(*response->add_classes(), its);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status PutClaim(grpc::ServerContext* context, const v1::PutClaimRequest* request,
+                        v1::Claim* response) override {
+    const v1::Claim& claim = request->claim();
+    Words words;
+    words.add("namespace", printable(claim.namespace_())).add("name", printable(claim.name()));
+    for (const auto& share : claim.shares()) {
+      words.add("share", printable(share.id())).add("class", printable(share.class_()));
+      words.add_quota(share.quota());
+    }
+    const auto put =
+        audited(*context, "claim put", claim.uid(), words, backend_.put_claim(claim_of(claim)));
+    if (!put) return status_of(*context, put.error());
+    fill(*response, *put);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status DeleteClaim(grpc::ServerContext* context, const v1::DeleteClaimRequest* request,
+                           v1::DeleteClaimResponse*) override {
+    const auto words = Words().add("force", request->force() ? "yes" : "");
+    const auto gone = audited(*context, "claim delete", request->uid(), words,
+                              backend_.delete_claim(request->uid(), request->force()));
+    return gone ? grpc::Status::OK : status_of(*context, gone.error());
+  }
+
+  grpc::Status ListClaims(grpc::ServerContext*, const v1::ListClaimsRequest*,
+                          v1::ListClaimsResponse* response) override {
+    for (const auto& claim : backend_.list_claims()) fill(*response->add_claims(), claim);
     return grpc::Status::OK;
   }
 

@@ -96,6 +96,33 @@ void fill(v1::Class& out, const ClassInfo& its) {
   }
 }
 
+void fill(v1::Claim& out, const ClaimInfo& info) {
+  out.set_uid(info.claim.uid);
+  out.set_namespace_(info.claim.pod_namespace);
+  out.set_name(info.claim.name);
+  for (size_t i = 0; i < info.claim.shares.size(); ++i) {
+    const ClaimShare& share = info.claim.shares[i];
+    auto& row = *out.add_shares();
+    row.set_id(share.id);
+    row.set_class_(share.device_class);
+    for (const auto& setting : share.quota) {
+      auto& limit = *row.add_quota();
+      limit.set_kind(setting.kind);
+      limit.set_limit(setting.limit);
+    }
+    row.set_vdevices(info.vdevices[i]);
+  }
+  for (const auto& [key, value] : info.claim.labels) (*out.mutable_labels())[key] = value;
+}
+
+ClaimSpec claim_of(const v1::Claim& claim) {
+  ClaimSpec spec{claim.uid(), claim.namespace_(), claim.name(), {}, {}};
+  for (const auto& share : claim.shares())
+    spec.shares.push_back({share.id(), share.class_(), quota_of(share.quota())});
+  spec.labels.insert(claim.labels().begin(), claim.labels().end());
+  return spec;
+}
+
 BudgetSpec::Scope scope_of(v1::Scope scope) {
   return scope == v1::TENANT ? BudgetSpec::Scope::kTenant : BudgetSpec::Scope::kParent;
 }

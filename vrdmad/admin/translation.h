@@ -19,6 +19,14 @@ void fill(v1::Connection& out, const ConnectionRow& row);
 void fill(v1::QueuePair& out, const QueuePairRow& row);
 void fill(v1::Parent& out, const ParentInfo& parent);
 void fill(v1::Class& out, const ClassInfo& its);
+void fill(v1::Claim& out, const ClaimInfo& info);
+[[nodiscard]] ClaimSpec claim_of(const v1::Claim& claim);
+template <class Rows>  // of v1::QuotaSetting
+[[nodiscard]] std::vector<QuotaSetting> quota_of(const Rows& rows) {
+  std::vector<QuotaSetting> quota;
+  for (const auto& row : rows) quota.push_back({row.kind(), row.limit()});
+  return quota;
+}
 [[nodiscard]] BudgetSpec::Scope scope_of(v1::Scope scope);
 
 }  // namespace vrdma::vrdmad

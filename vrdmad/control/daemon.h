@@ -35,6 +35,7 @@
 #include "vrdmad/cm/gsi_network.h"
 #include "vrdmad/control/answers.h"
 #include "vrdmad/control/budgets.h"
+#include "vrdmad/control/claims.h"
 #include "vrdmad/control/counter_files.h"
 #include "vrdmad/control/counters.h"
 #include "vrdmad/control/dealing.h"
@@ -82,13 +83,18 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   base::Result<std::vector<ClassInfo>> list_classes() override;
+  // The claims: daemon_claims.cc.
+  base::Result<ClaimInfo> put_claim(const ClaimSpec& claim) override;
+  base::Result<void> delete_claim(const std::string& uid, bool force) override;
+  std::vector<ClaimInfo> list_claims() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
-  // HookBackend; the first as AdminBackend. daemon_containers.cc.
+  // HookBackend; the first two as AdminBackend. daemon_containers.cc.
   base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
                            const Terms& terms) override;
+  base::Result<ClaimSpec> find_claim(const std::string& uid) override;
   void take_back(uint64_t vdevice, const Container& container) override;
 
   // All of counters(); on the control thread. Calls `then` from the loop.
@@ -165,6 +171,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] std::shared_ptr<void> hold_netns_dir(uint64_t cookie);
   [[nodiscard]] uint32_t free_number(uint64_t cookie, uint32_t wanted) const;
   base::Result<netns::Netns> locate(const StoredVdev& stored);
+  // delete_vdev() for a caller that has `changes_`.
+  base::Result<VdevKey> delete_in_turn(const std::string& name);
   base::Result<void> restore_budgets();
   base::Result<void> restore_all();
   void restore_lost();
@@ -201,9 +209,18 @@ class Daemon final : public AdminBackend, public HookBackend {
   void end_by_itself(uint64_t id, const std::string& reason);
   // The containers that have a vdevice: daemon_containers.cc. ESTALE: all have ended.
   base::Result<OwnerWatches> watch_containers(uint64_t id, VdevSpec* spec);
-  // The vdevice of that class in the namespace, which `container` has; nullptr: any container.
-  [[nodiscard]] std::optional<uint64_t> given_in(uint64_t cookie, const std::string& of,
+  // The vdevice in the namespace of the class, and share of a claim, of `wanted`, which `container`
+  // has; nullptr: any container.
+  [[nodiscard]] std::optional<uint64_t> given_in(uint64_t cookie, const VdevSpec& wanted,
                                                  const Container* container) const;
+  [[nodiscard]] base::Result<void> restore_claims();
+  // The vdevices that containers have by the claim, and keep.
+  [[nodiscard]] std::vector<uint64_t> given_by(const std::string& claim) const;
+  // EBUSY with the containers of these vdevices, if there are any; `what` ends the sentence.
+  [[nodiscard]] base::Result<void> check_unused(const std::string& claim,
+                                                const std::vector<uint64_t>& vdevices,
+                                                const std::string& what);
+  [[nodiscard]] std::vector<ClaimInfo> describe(const std::vector<ClaimSpec>& claims) const;
   base::Result<Begun> join(uint64_t id, const Container& container);
   // EDQUOT: the user's containers have as many vdevices of the class as `terms` allow.
   [[nodiscard]] base::Result<void> check_most(const VdevSpec& spec, const Terms& terms) const;
@@ -368,6 +385,7 @@ class Daemon final : public AdminBackend, public HookBackend {
        [this](const auto& domain) { quarantine_.crashed(domain, 0, loop_.now()); }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
+  Claims claims_;
   std::map<std::string, FabricSpec> fabrics_;  // those with settings, by name
   uint64_t conflicts_on_network_ = 0;          // GIDs that without_conflicts() left out so far
   Budgets budgets_;

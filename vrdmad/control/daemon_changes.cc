@@ -161,6 +161,10 @@ Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
 
 Result<VdevKey> Daemon::delete_vdev(const std::string& name) {
   const std::lock_guard one_at_a_time(changes_);
+  return delete_in_turn(name);
+}
+
+Result<VdevKey> Daemon::delete_in_turn(const std::string& name) {
   auto begun = call([&]() -> Result<Begun> {
     const auto id = directory_.find(name);
     if (!id) return pass(id.error());

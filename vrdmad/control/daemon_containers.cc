@@ -67,12 +67,17 @@ Result<OwnerWatches> Daemon::watch_containers(uint64_t id, VdevSpec* spec) {
   return watches;
 }
 
-std::optional<uint64_t> Daemon::given_in(uint64_t cookie, const std::string& of,
+std::optional<uint64_t> Daemon::given_in(uint64_t cookie, const VdevSpec& wanted,
                                          const Container* container) const {
+  const auto is_same = [&](const VdevSpec& spec, const char* label) {
+    return label_value(spec, label) == label_value(wanted, label);
+  };
   for (const uint64_t id : directory_.in_netns(cookie)) {
     const auto record = records_.find(id);
     const VdevSpec& spec = record != records_.end() ? record->second->spec : lost_.at(id).vdev.spec;
-    if (spec.containers.empty() || label_value(spec, kClassLabel) != of) continue;
+    if (spec.containers.empty() || !is_same(spec, kClassLabel) || !is_same(spec, kClaimLabel) ||
+        !is_same(spec, kShareLabel))
+      continue;
     if (container == nullptr || std::find(spec.containers.begin(), spec.containers.end(),
                                           *container) != spec.containers.end())
       return id;
@@ -219,9 +224,14 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
   std::vector<Lost> replaced;
   bool joined = false;
   auto begun = call([&]() -> Result<Begun> {
+    if (terms.claim && !claims_.contains(*terms.claim))
+      return fail(EAGAIN, "claim '" + terms.claim->uid +
+                              "' was changed meanwhile: start the container again");
+    if (terms.claim)
+      if (auto its = claims_.find(terms.claim->uid); !its) return pass(std::move(its.error()));
     // A hook asks again when the daemon was restarted before it answered.
     const Container* const only = terms.shared ? nullptr : &container;
-    if (const auto its = given_in(netns.cookie, spec->labels[kClassLabel], only)) {
+    if (const auto its = given_in(netns.cookie, *spec, only)) {
       joined = true;
       const auto& has = spec_of(*its)->containers;
       if (std::find(has.begin(), has.end(), container) == has.end())

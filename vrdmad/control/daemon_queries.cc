@@ -268,7 +268,8 @@ CounterRow Daemon::info_row(const Record& record) {
                  record.id,        record.spec.netns};
   row.facts = {{"parent", record.spec.parent}, {"fabric", record.fabric},
                {"class", label(kClassLabel)},  {"namespace", label(kNamespaceLabel)},
-               {"pod", label(kPodNameLabel)},  {"container", label("container_name")}};
+               {"pod", label(kPodNameLabel)},  {"container", label(kContainerNameLabel)},
+               {"claim", label(kClaimLabel)}};
   return row;
 }
 

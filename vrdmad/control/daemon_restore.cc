@@ -103,6 +103,7 @@ Daemon::Lost Daemon::take_lost(uint64_t id) {
 Result<void> Daemon::restore_all() {
   if (auto restored = restore_budgets(); !restored) return restored;
   if (auto restored = restore_fabrics(); !restored) return restored;
+  if (auto restored = restore_claims(); !restored) return restored;
   auto all = store_.vdevs();
   if (!all) return pass(std::move(all.error()));
   const auto ids = store_.reserve_ids(kIdsAtOnce);

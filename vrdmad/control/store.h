@@ -1,4 +1,5 @@
-// The operators' configuration on disk: an SQLite database in the state directory S.
+// What operators and orchestrators have configured, on disk: an SQLite database in the state
+// directory S.
 //
 //   S/state.db, S/state.db-wal   0600, in a directory of 0700
 //
@@ -78,6 +79,9 @@ class Store {
   // The fabrics with other settings than those that each fabric has at first, by name.
   [[nodiscard]] base::Result<std::vector<FabricSpec>> fabrics();
 
+  // By uid, in the form of Claims::canonical().
+  [[nodiscard]] base::Result<std::vector<ClaimSpec>> claims();
+
   // Reserves `count` ids on disk. No daemon on this store has used them, and none but this one ever
   // will, however it ends. If the disk is full, reserves none: the first is the next to reserve.
   struct Ids {
@@ -99,9 +103,14 @@ class Store {
   struct Reserved {
     uint64_t last = 0;
   };
-  // A StoredVdev, BudgetSpec or FabricSpec is added, or replaces the one of the same id or name. A
-  // fabric whose settings are those that each has at first is deleted.
-  using Change = std::variant<StoredVdev, BudgetSpec, FabricSpec, Forgotten, Replacement, Reserved>;
+  // Deletes a claim; no error if it is not stored.
+  struct ForgottenClaim {
+    std::string uid;
+  };
+  // A StoredVdev, BudgetSpec, FabricSpec or ClaimSpec is added, or replaces the one of the same id
+  // or name. A fabric whose settings are those that each has at first is deleted.
+  using Change = std::variant<StoredVdev, BudgetSpec, FabricSpec, ClaimSpec, Forgotten,
+                              ForgottenClaim, Replacement, Reserved>;
   // Makes the changes in order: in one transaction if all succeed, else each in its own. Returns
   // the result of each. ENOSPC: the disk has no room for it; later changes are tried again.
   [[nodiscard]] std::vector<base::Result<void>> write(const std::vector<Change>& changes);
@@ -130,6 +139,8 @@ class Store {
   [[nodiscard]] base::Result<void> make(const BudgetSpec& budget);
   [[nodiscard]] base::Result<void> make(const FabricSpec& fabric);
   [[nodiscard]] base::Result<void> make(const StoredVdev& vdev);
+  [[nodiscard]] base::Result<void> make(const ClaimSpec& claim);
+  [[nodiscard]] base::Result<void> make(const ForgottenClaim& forgotten);
   [[nodiscard]] base::Result<void> make(const Forgotten& forgotten);
   [[nodiscard]] base::Result<void> make(const Replacement& replacement);
   [[nodiscard]] base::Result<void> make(const Reserved& reserved);

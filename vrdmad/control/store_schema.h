@@ -90,6 +90,16 @@ inline constexpr std::array kMigrations{
 
     "CREATE TABLE fabric_peers (fabric TEXT NOT NULL REFERENCES fabric ON DELETE CASCADE,"
     "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (fabric, place)) WITHOUT ROWID;",
+
+    "CREATE TABLE claim (uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL)"
+    "  WITHOUT ROWID;"
+    "CREATE TABLE claim_share (claim TEXT NOT NULL REFERENCES claim ON DELETE CASCADE,"
+    "  id TEXT NOT NULL, class TEXT NOT NULL, PRIMARY KEY (claim, id)) WITHOUT ROWID;"
+    "CREATE TABLE claim_quota (claim TEXT NOT NULL, share TEXT NOT NULL, kind TEXT NOT NULL,"
+    "  value INTEGER NOT NULL, PRIMARY KEY (claim, share, kind),"
+    "  FOREIGN KEY (claim, share) REFERENCES claim_share ON DELETE CASCADE) WITHOUT ROWID;"
+    "CREATE TABLE claim_label (claim TEXT NOT NULL REFERENCES claim ON DELETE CASCADE,"
+    "  key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (claim, key)) WITHOUT ROWID;",
 };
 
 }  // namespace vrdma::vrdmad

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -26,8 +27,8 @@ class HookBackend {
   virtual ~HookBackend() = default;
 
   // Gives a vdevice to the one container in `spec`, and has that on disk. If `shared`, one of the
-  // same namespace and of the same label kClassLabel, if there is one; otherwise one that the
-  // container has already, or a new one. The name in `spec` is changed if it is taken in the
+  // same namespace and of the same class, and share of a claim, if there is one; otherwise one that
+  // the container has already, or a new one. The name in `spec` is changed if it is taken in the
   // namespace. Without a netdev in `spec`, the vdevice is on that of the default route, or on the
   // only one that has an address; it is pending until there is such a netdev. Any thread but the
   // control thread; blocks. EDQUOT: the owner's containers have `most` already.
@@ -39,20 +40,35 @@ class HookBackend {
     std::optional<Reach> reach;
     // Those that the fabric gets on the network, with `reach`. Absent: as they are.
     std::optional<std::vector<gid::Prefix>> peers;
+    // By which the container gets it: joined to that of the same share in its namespace. EAGAIN:
+    // the claim is not the same any more.
+    std::optional<ClaimSpec> claim;
     // Kinds that the container chose and the class does not limit: not above what the budgets give
     // to a new vdevice. EPERM otherwise.
     std::set<std::string> lowered;
   };
   [[nodiscard]] virtual base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
                                                  const Terms& terms) = 0;
+  // ENOENT: there is no such claim; EAGAIN: it is being changed. As give().
+  [[nodiscard]] virtual base::Result<ClaimSpec> find_claim(const std::string& uid) = 0;
   // The container has it no more. Any thread; does not wait.
   virtual void take_back(uint64_t vdevice, const Container& container) = 0;
 
+  // Labels that a vdevice of a container has, if there is a value.
+  static constexpr const char* kContainerLabel = "container";
+  static constexpr const char* kPodLabel = "pod";  // as the runtime calls it
   static constexpr const char* kClassLabel = "class";
   static constexpr const char* kUserLabel = "user";  // the owner, if it is not root
   // Of a pod of Kubernetes, if a hook of root said so.
   static constexpr const char* kNamespaceLabel = "pod_namespace";
   static constexpr const char* kPodNameLabel = "pod_name";
+  static constexpr const char* kPodUidLabel = "pod_uid";
+  static constexpr const char* kContainerNameLabel = "container_name";
+  static constexpr const char* kClaimLabel = "claim";  // its uid
+  static constexpr const char* kShareLabel = "share";
+  static constexpr std::array kOwnLabels{
+      kContainerLabel, kPodLabel,    kClassLabel,         kUserLabel,  kNamespaceLabel,
+      kPodNameLabel,   kPodUidLabel, kContainerNameLabel, kClaimLabel, kShareLabel};
 };
 
 }  // namespace vrdma::vrdmad

@@ -53,8 +53,8 @@ Result<void> check_pod(const api::Class& its, const std::string& pod_namespace) 
 void add_labels(const HookRequest& asked, VdevSpec* spec) {
   for (const auto& [key, value] : {std::pair{HookBackend::kNamespaceLabel, &asked.pod_namespace},
                                    {HookBackend::kPodNameLabel, &asked.pod_name},
-                                   {"pod_uid", &asked.pod_uid},
-                                   {"container_name", &asked.container_name}})
+                                   {HookBackend::kPodUidLabel, &asked.pod_uid},
+                                   {HookBackend::kContainerNameLabel, &asked.container_name}})
     if (!value->empty()) spec->labels[key] = *value;
 }
 
@@ -121,9 +121,10 @@ Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked, const Ho
   spec.fabric = its.fabric_of(user);
   for (const auto& setting : *quota) spec.quota.push_back({setting.kind, setting.limit});
   spec.allow = its.allow;
-  spec.labels = {{"container", asked.container}, {HookBackend::kClassLabel, its.name}};
+  spec.labels = {{HookBackend::kContainerLabel, asked.container},
+                 {HookBackend::kClassLabel, its.name}};
   if (caller.owner != 0) spec.labels[HookBackend::kUserLabel] = std::to_string(caller.owner);
-  if (!asked.pod.empty()) spec.labels["pod"] = asked.pod;
+  if (!asked.pod.empty()) spec.labels[HookBackend::kPodLabel] = asked.pod;
   if (caller.is_trusted()) add_labels(asked, &spec);
   return spec;
 }

@@ -60,6 +60,8 @@ Result<HookRequest> read_request(const void* bytes, size_t size, size_t length) 
         {text_of(wire.pod_uid, "pod uid"), &request.pod_uid},
         {text_of(wire.container_name, "container name"), &request.container_name},
         {text_of(wire.device_class, "class"), &request.device_class},
+        {text_of(wire.claim, "claim"), &request.claim},
+        {text_of(wire.share, "share"), &request.share},
         {text_of(wire.netdev, "annotation netdev"), &request.netdev},
         {text_of(wire.name, "annotation name"), &request.name},
         {text_of(wire.quota, "annotation quota"), &request.quota}}) {

@@ -13,6 +13,7 @@ namespace vrdma::vrdmad {
 struct HookRequest {
   hook::Request::Op op{};
   std::string container, pod, device_class;
+  std::string claim, share;                                      // empty: by the class
   std::string pod_namespace, pod_name, pod_uid, container_name;  // empty: it is in no pod
   std::string netdev, name, quota;  // annotations; empty: there is none
   std::string reason;               // why the hook failed: printable, without lines

@@ -13,6 +13,7 @@
 #include "core/base/out_of_files.h"
 #include "core/base/printable.h"
 #include "core/ipc/socket.h"
+#include "vrdmad/hooks/claimed.h"
 #include "vrdmad/hooks/witness.h"
 
 namespace vrdma::vrdmad {
@@ -253,18 +254,16 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   if (report.count != 2 || received.passed.size() != 2 || report.verdicts[0].kind != Kind::kNetns ||
       report.verdicts[1].kind != Kind::kPidfd)
     return fail(EINVAL, "the hook must pass a network namespace and a pidfd, and nothing else");
-  auto its = find_class(request.device_class.empty() ? api::kDefaultClass : request.device_class);
-  if (!its) return pass(std::move(its.error()));
   auto seen = witness(*settings_.broker, received.passed[0], received.passed[1]);
   if (!seen) return pass(std::move(seen.error()));
-  auto spec = grant(*its, request, {connection.uid, seen->owner, seen->host});
+  HookBackend::Terms terms;
+  terms.owner = seen->owner;
+  auto spec = granted(request, {connection.uid, seen->owner, seen->host}, &terms);
   if (!spec) return pass(std::move(spec.error()));
   const Container container{request.container, seen->init};
   spec->containers = {container};
   spec->netns = "pid:" + std::to_string(seen->init.pid);
-  auto given = backend_.give(*spec, seen->netns,
-                             {!its->per_container, seen->owner, its->most, reach_of(its->reach),
-                              its->peers, only_lowered(*its, *spec)});
+  auto given = backend_.give(*spec, seen->netns, terms);
   if (!given) return pass(std::move(given.error()));
   connection.set_up = true;
   if (given->added) connection.given.emplace(given->vdevice, container);
@@ -276,6 +275,37 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
                 "the path of the run directory is too long for a hook: choose a "
                 "shorter one with --run-dir");
   return answer;
+}
+
+Result<VdevSpec> HookServer::granted(const HookRequest& request, const HookCaller& caller,
+                                     HookBackend::Terms* terms) {
+  std::string name = request.device_class.empty() ? api::kDefaultClass : request.device_class;
+  std::optional<ClaimShare> share;
+  if (!request.claim.empty() || !request.share.empty()) {
+    if (auto may = may_claim(request, caller); !may) return pass(std::move(may.error()));
+    auto claim = backend_.find_claim(request.claim);
+    if (!claim) return pass(std::move(claim.error()));
+    auto its = share_of(*claim, request);
+    if (!its) return pass(std::move(its.error()));
+    name = its->device_class;
+    share = std::move(*its);
+    terms->claim = std::move(*claim);
+  }
+  auto found = find_class(name);
+  if (!found) return pass(std::move(found.error()));
+  const api::Class its = share ? claimed(std::move(*found), *share) : std::move(*found);
+  auto spec = grant(its, request, caller);
+  if (!spec) return spec;
+  terms->shared = !its.per_container;
+  terms->most = its.most;
+  terms->reach = reach_of(its.reach);
+  terms->peers = its.peers;
+  if (share) {
+    add_claim(*terms->claim, *share, &*spec);
+  } else {
+    terms->lowered = only_lowered(its, *spec);
+  }
+  return spec;
 }
 
 Result<api::Class> HookServer::find_class(const std::string& name) {

@@ -49,6 +49,23 @@ TEST(Cdi, another_run_directory_is_an_argument) {
             Json({"vrdma-oci-hook", "--run-dir", "/r", "createRuntime", "default"}));
 }
 
+TEST(Cdi, a_share_of_a_claim_is_a_device_whose_hook_names_both) {
+  const std::string uid = "a3f0c1d2-0000-4000-8000-000000000001";
+  const Json specification =
+      Json::parse(claim_specification({"/hook", "/r"}, uid, {"data", "control"}));
+  EXPECT_EQ(specification["kind"], "vrdma.io/claim");
+  EXPECT_EQ(specification["cdiVersion"], "0.3.0");
+  ASSERT_EQ(specification["devices"].size(), 2U);
+  EXPECT_EQ(specification["devices"][1]["name"], uid + "-control");
+  const Json& edits = specification["devices"][1]["containerEdits"];
+  ASSERT_EQ(edits.size(), 1U);
+  EXPECT_EQ(edits["hooks"][0]["args"], Json({"vrdma-oci-hook", "--run-dir", "/r", "createRuntime",
+                                             "--claim", uid, "--share", "control"}));
+  EXPECT_EQ(edits["hooks"][1]["args"], Json({"vrdma-oci-hook", "--run-dir", "/r", "poststop"}));
+  EXPECT_EQ(Json::parse(claim_specification(kHook, "1" + uid, {"a"}))["cdiVersion"], "0.5.0")
+      << "most uids begin with a digit";
+}
+
 TEST(Cdi, names_that_engines_refuse_are_refused_here) {
   for (const char* const name : {"_a", "a-", "a.", ""}) {
     const auto text = cdi_specification({"default", name}, kHook);

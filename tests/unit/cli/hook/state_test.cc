@@ -128,7 +128,7 @@ TEST(ContainerConfig, directories_of_the_library_path) {
             32U);
 }
 
-const HookCommand kCommand{"/usr/lib/vrdma/vrdma-oci-hook", "small"};
+const HookCommand kCommand{"/usr/lib/vrdma/vrdma-oci-hook", {"small", "", ""}};
 
 TEST(AddHooks, both_hooks_are_behind_those_that_are_there) {
   const auto changed = add_hooks(
@@ -145,7 +145,7 @@ TEST(AddHooks, both_hooks_are_behind_those_that_are_there) {
 }
 
 TEST(AddHooks, another_run_directory_is_an_argument) {
-  const auto changed = add_hooks("{}", {"/hook", "small", "/r"});
+  const auto changed = add_hooks("{}", {"/hook", {"small", "", ""}, "/r"});
   ASSERT_TRUE(changed && *changed);
   EXPECT_THAT(**changed,
               HasSubstr(R"(["vrdma-oci-hook","--run-dir","/r","createRuntime","small"])"));

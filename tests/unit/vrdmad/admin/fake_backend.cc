@@ -228,6 +228,31 @@ void FakeBackend::set_classes(base::Result<std::vector<ClassInfo>> classes) {
   });
 }
 
+base::Result<ClaimInfo> FakeBackend::put_claim(const ClaimSpec& claim) {
+  return on_loop([&]() -> base::Result<ClaimInfo> {
+    if (failure_.code() != 0) return base::pass(failure_);
+    if (claim.uid == "held") return base::fail(EBUSY, "claim 'held' is held");
+    return claims_[claim.uid] = {claim, std::vector<uint32_t>(claim.shares.size())};
+  });
+}
+
+base::Result<void> FakeBackend::delete_claim(const std::string& uid, bool force) {
+  return on_loop([&]() -> base::Result<void> {
+    if (failure_.code() != 0) return base::pass(failure_);
+    if (uid == "held" && !force) return base::fail(EBUSY, "claim 'held' is held");
+    claims_.erase(uid);
+    return {};
+  });
+}
+
+std::vector<ClaimInfo> FakeBackend::list_claims() {
+  return on_loop([&] {
+    std::vector<ClaimInfo> all;
+    for (const auto& [uid, claim] : claims_) all.push_back(claim);
+    return all;
+  });
+}
+
 base::Result<std::vector<CounterRow>> FakeBackend::counters(const std::string& scope) {
   return on_loop([&]() -> base::Result<std::vector<CounterRow>> {
     const bool all = scope.empty(), daemon = scope == "daemon";

@@ -38,6 +38,10 @@ class FakeBackend final : public AdminBackend {
   std::vector<ParentInfo> list_parents() override;
   // What set_classes() was given.
   base::Result<std::vector<ClassInfo>> list_classes() override;
+  // There is a claim "held" from the start, by whose share a container has a vdevice.
+  base::Result<ClaimInfo> put_claim(const ClaimSpec& claim) override;
+  base::Result<void> delete_claim(const std::string& uid, bool force) override;
+  std::vector<ClaimInfo> list_claims() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   // A listener and a connection for each vdevice.
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
@@ -78,6 +82,8 @@ class FakeBackend final : public AdminBackend {
   uint64_t next_watch_ = 1;
   int more_counters_ = 0;
   base::Result<std::vector<ClassInfo>> classes_;
+  std::map<std::string, ClaimInfo> claims_{
+      {"held", {{"held", "bank", "ledger", {{"data", "small", {{"qp", 8}}}}, {}}, {1}}}};
   base::Error failure_{0, ""};
 };
 

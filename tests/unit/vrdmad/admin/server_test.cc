@@ -187,6 +187,36 @@ TEST_F(AdminServerTest, a_watcher_of_classes_gets_all_of_them_again_and_again) {
   EXPECT_TRUE(eventually([&] { return idle(); })) << "the stream ends with its client";
 }
 
+TEST_F(AdminServerTest, claims) {
+  v1::Claim claim;
+  claim.set_uid("u-1");
+  claim.set_namespace_("shop");
+  claim.set_name("web.rdma");
+  auto& share = *claim.add_shares();
+  share.set_id("data");
+  share.set_class_("small");
+  auto& limit = *share.add_quota();
+  limit.set_kind("qp");
+  limit.set_limit(~uint64_t{0});
+  (*claim.mutable_labels())["team"] = "red";
+  api::Client client = connect();
+  const auto put = client.put_claim(claim);
+  ASSERT_TRUE(put) << put.error().message();
+  EXPECT_EQ(put->SerializeAsString(), claim.SerializeAsString()) << "all of it arrives and returns";
+  auto all = client.list_claims();
+  ASSERT_TRUE(all && all->size() == 2);
+  EXPECT_EQ(all->front().uid(), "held");
+  EXPECT_EQ(all->front().shares(0).vdevices(), 1U);
+  EXPECT_EQ(all->back().SerializeAsString(), claim.SerializeAsString());
+  claim.set_uid("held");
+  EXPECT_EQ(client.put_claim(claim).error().code(), EBUSY);
+  EXPECT_EQ(client.delete_claim("held").error().code(), EBUSY);
+  EXPECT_TRUE(client.delete_claim("held", true));
+  EXPECT_TRUE(client.delete_claim("u-1"));
+  EXPECT_TRUE(client.delete_claim("u-1"));
+  EXPECT_TRUE(client.list_claims()->empty());
+}
+
 TEST_F(AdminServerTest, the_end_of_the_server_ends_a_watch_of_classes) {
   std::promise<void> began;
   bool told = false;

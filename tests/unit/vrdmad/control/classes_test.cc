@@ -1,12 +1,10 @@
 // What the daemon says of the classes of containers, and what a class does to its fabric.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <csignal>
 #include <fstream>
 
-#include "core/rdma/peer.h"
+#include "tests/unit/vrdmad/control/child_container.h"
 #include "tests/unit/vrdmad/control/own_netns.h"
 
 namespace vrdma::vrdmad {
@@ -16,26 +14,11 @@ using testing::HasSubstr;
 
 class ClassesTest : public OwnNetns {
  protected:
-  ClassesTest() {
-    init_ = ::fork();
-    if (init_ == 0) {
-      ::pause();
-      ::_exit(0);
-    }
-  }
-  ~ClassesTest() override { end_container(); }
-  void end_container() {
-    if (init_ <= 0) return;
-    ::kill(init_, SIGKILL);
-    ::waitpid(init_, nullptr, 0);
-    init_ = 0;
-  }
   // Gives a vdevice of class "a" to a container, whose first process is in this test's namespace.
   base::Result<HookBackend::Given> give(const VdevSpec& its, std::optional<Reach> reach = {}) {
     VdevSpec spec = its;
     spec.labels["class"] = "a";
-    spec.containers = {
-        {"c0ffee", {static_cast<uint32_t>(init_), rdma::start_time_of(init_).value_or(0), ""}}};
+    spec.containers = {container_.container()};
     HookBackend::Terms terms;
     terms.reach = reach;
     return daemon_->give(spec, *netns::current(), terms);
@@ -45,7 +28,7 @@ class ClassesTest : public OwnNetns {
     EXPECT_TRUE(listed) << listed.error().message();
     return listed ? listed->at(0) : ClassInfo();
   }
-  pid_t init_ = 0;
+  ChildContainer container_{"c0ffee"};
 };
 
 TEST_F(ClassesTest, AreCountedAgainstTheirBudgets) {
@@ -70,7 +53,7 @@ TEST_F(ClassesTest, AreCountedAgainstTheirBudgets) {
   ASSERT_TRUE(give(spec));
   EXPECT_EQ(class_a().given, 1u);
   EXPECT_EQ(class_a().free, 2u);
-  end_container();
+  container_.end();
   EXPECT_TRUE(eventually([&] { return class_a().given == 0; }));
   EXPECT_EQ(class_a().free, 3u);
 

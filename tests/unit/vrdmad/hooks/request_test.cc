@@ -33,7 +33,19 @@ TEST(HookRequests, are_read) {
   EXPECT_EQ(request->pod, "p");
   EXPECT_EQ(request->device_class, "small");
   EXPECT_EQ(request->quota, "qp=1");
-  EXPECT_EQ(request->netdev + request->name, "");
+  EXPECT_EQ(request->netdev + request->name + request->claim + request->share, "");
+}
+
+TEST(HookRequests, may_name_a_claim_and_a_share) {
+  hook::Request wire = set_up();
+  std::strcpy(wire.claim, "u-1");
+  std::strcpy(wire.share, "data");
+  const auto request = read_request(&wire, sizeof wire, sizeof wire);
+  ASSERT_TRUE(request) << request.error().message();
+  EXPECT_EQ(request->claim, "u-1");
+  EXPECT_EQ(request->share, "data");
+  std::memset(wire.share, 'a', sizeof wire.share);
+  EXPECT_EQ(error_of(wire), "the hook's share has no end: install hook and vrdmad of one version");
 }
 
 TEST(HookRequests, of_another_build_are_refused) {
@@ -43,7 +55,7 @@ TEST(HookRequests, of_another_build_are_refused) {
   EXPECT_FALSE(read_request(&wire, sizeof wire - 1, sizeof wire)) << "not all of it arrived";
   wire.version = hook::kVersion + 1;
   EXPECT_EQ(error_of(wire),
-            "the hook speaks version 3, and vrdmad version 2: install hook and "
+            "the hook speaks version 4, and vrdmad version 3: install hook and "
             "vrdmad of one version");
   wire.version = hook::kVersion;
   wire.op = static_cast<Op>(5);
