@@ -173,6 +173,21 @@ Outcome gid_list(const Options& options, Output& output) {
   return print_chosen(options, output, &Output::gids);
 }
 
+Outcome claim_list(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto claims = client.list_claims();
+    if (!claims) return base::pass(std::move(claims).error());
+    output.claims(*claims);
+    return {};
+  });
+}
+
+Outcome claim_delete(const Options& options, Output&) {
+  return with_client(options, [&](api::Client& client) {
+    return client.delete_claim(options.name, options.force);
+  });
+}
+
 Outcome class_list(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto classes = client.list_classes();

@@ -32,6 +32,7 @@ struct Options {
   std::vector<std::string> defaults, ceilings;  // for a tenant or a parent, like `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // for quota show
+  bool force = false;                           // for claim delete
   std::vector<std::string> command;             // for exec and doctor
   std::string peer;                             // for doctor: an address
   bool once = false;                            // for top
@@ -48,6 +49,8 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome quota_show(const Options& options, Output& output);
 [[nodiscard]] Outcome quota_set(const Options& options, Output& output);
 [[nodiscard]] Outcome gid_list(const Options& options, Output& output);
+[[nodiscard]] Outcome claim_list(const Options& options, Output& output);
+[[nodiscard]] Outcome claim_delete(const Options& options, Output& output);
 [[nodiscard]] Outcome class_list(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_list(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_show(const Options& options, Output& output);

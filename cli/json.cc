@@ -46,10 +46,17 @@ Json container_rows(const v1::Vdev& vdev) {
   return rows;
 }
 
-Json labels_of(const v1::Vdev& vdev) {
-  Json labels = Json::object();
-  for (const auto& [key, value] : sorted_labels(vdev)) labels[key] = value;
-  return labels;
+Json labels_of(const google::protobuf::Map<std::string, std::string>& labels) {
+  Json object = Json::object();
+  for (const auto& [key, value] : sorted_labels(labels)) object[key] = value;
+  return object;
+}
+
+template <class Settings>
+Json limits_of(const Settings& settings) {
+  Json limits = Json::object();
+  for (const auto& row : settings) limits[row.kind()] = row.limit();
+  return limits;
 }
 
 Json object_of(const v1::Vdev& vdev) {
@@ -78,7 +85,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"owner", owner_of(vdev)},
           {"end_with_owner", vdev.end_with_owner()},
           {"containers", container_rows(vdev)},
-          {"labels", labels_of(vdev)},
+          {"labels", labels_of(vdev.labels())},
           {"lost", vdev.lost()},
           {"gid_layout", vdev.gid_layout()},
           {"reach", vdev.reach()},
@@ -134,8 +141,6 @@ std::string json_of(const std::vector<v1::Parent>& parents) {
 
 std::string json_of(const std::vector<v1::Class>& classes) {
   return array_of(classes, [](const v1::Class& its) -> Json {
-    Json quota = Json::object();
-    for (const auto& row : its.quota()) quota[row.kind()] = row.limit();
     return {{"name", its.name()},
             {"error", its.error()},
             {"parent", its.parent()},
@@ -144,7 +149,23 @@ std::string json_of(const std::vector<v1::Class>& classes) {
             {"devices", its.devices()},
             {"given", its.given()},
             {"free", its.free() == UINT32_MAX ? Json() : Json(its.free())},
-            {"quota", quota}};
+            {"quota", limits_of(its.quota())}};
+  });
+}
+
+std::string json_of(const std::vector<v1::Claim>& claims) {
+  return array_of(claims, [](const v1::Claim& claim) -> Json {
+    Json shares = Json::array();
+    for (const auto& share : claim.shares())
+      shares.push_back({{"id", share.id()},
+                        {"class", share.class_()},
+                        {"quota", limits_of(share.quota())},
+                        {"vdevices", share.vdevices()}});
+    return {{"uid", claim.uid()},
+            {"namespace", claim.namespace_()},
+            {"name", claim.name()},
+            {"shares", shares},
+            {"labels", labels_of(claim.labels())}};
   });
 }
 
@@ -271,8 +292,9 @@ std::string pod_of(const v1::Vdev& vdev) {
   return group == labels.end() || name == labels.end() ? "" : group->second + "/" + name->second;
 }
 
-std::map<std::string, std::string> sorted_labels(const v1::Vdev& vdev) {
-  return {vdev.labels().begin(), vdev.labels().end()};
+std::map<std::string, std::string> sorted_labels(
+    const google::protobuf::Map<std::string, std::string>& labels) {
+  return {labels.begin(), labels.end()};
 }
 
 std::string event_name(v1::WatchEvent::Type type) {

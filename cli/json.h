@@ -18,6 +18,7 @@ namespace vrdma::cli {
 [[nodiscard]] std::string json_of_gids(const std::vector<v1::Vdev>& vdevs);
 [[nodiscard]] std::string json_of(const std::vector<v1::Parent>& parents);
 [[nodiscard]] std::string json_of(const std::vector<v1::Class>& classes);
+[[nodiscard]] std::string json_of(const std::vector<v1::Claim>& claims);
 [[nodiscard]] std::string json_of(const std::vector<v1::Budget>& budgets);
 [[nodiscard]] std::string json_of(const std::vector<v1::Fabric>& fabrics);
 [[nodiscard]] std::string json_of(const std::vector<v1::CgroupUse>& uses);
@@ -36,6 +37,7 @@ struct TopRow;
 // Sorted by key.
 // NAMESPACE/NAME of the pod of Kubernetes that has it; empty: none.
 [[nodiscard]] std::string pod_of(const v1::Vdev& vdev);
-[[nodiscard]] std::map<std::string, std::string> sorted_labels(const v1::Vdev& vdev);
+[[nodiscard]] std::map<std::string, std::string> sorted_labels(
+    const google::protobuf::Map<std::string, std::string>& labels);
 
 }  // namespace vrdma::cli

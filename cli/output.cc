@@ -37,6 +37,14 @@ std::string joined(const Words& words) {
   return line;
 }
 
+// "qp=64, mr=100"
+template <class Settings>
+std::string quota_text(const Settings& settings) {
+  std::vector<std::string> words;
+  for (const auto& row : settings) words.push_back(row.kind() + "=" + limit_text(row.limit()));
+  return joined(words);
+}
+
 // 10.0.0.1:7471, [fd00::1]:7471, *:7471; if the service is unknown to rdma_cm, its id follows.
 std::string end_text(const v1::Connection& row, const std::string& gid, uint32_t port) {
   std::string text = gid.empty() ? "*" : address_text(gid);
@@ -193,7 +201,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs,
                                                  : ""));
     for (const auto& container : vdev.containers())
       line("container", container.id() + " (process " + std::to_string(container.pid()) + ")");
-    for (const auto& [key, value] : sorted_labels(vdev)) line("label", key + "=" + value);
+    for (const auto& [key, value] : sorted_labels(vdev.labels())) line("label", key + "=" + value);
     std::string reached;
     for (const auto& row : vdev.reached())
       reached += (reached.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
@@ -254,14 +262,27 @@ void Output::classes(const std::vector<v1::Class>& classes) {
       {{"NAME"}, {"PARENT"}, {"DEVICES", kRight}, {"GIVEN", kRight}, {"FREE", kRight}, {"QUOTA"}});
   for (const auto& its : classes) {
     if (!its.error().empty()) continue;
-    std::vector<std::string> quota;
-    for (const auto& row : its.quota()) quota.push_back(row.kind() + "=" + limit_text(row.limit()));
     table.add({its.name(), its.parent(), std::to_string(its.devices()), std::to_string(its.given()),
-               its.free() == UINT32_MAX ? "any" : std::to_string(its.free()), joined(quota)});
+               its.free() == UINT32_MAX ? "any" : std::to_string(its.free()),
+               quota_text(its.quota())});
   }
   table.print(out_);
   for (const auto& its : classes)
     if (!its.error().empty()) out_ << its.name() << ": " << its.error() << '\n';
+}
+
+void Output::claims(const std::vector<v1::Claim>& claims) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(claims) << '\n';
+    return;
+  }
+  Table table(
+      {{"CLAIM"}, {"NAMESPACE/NAME"}, {"SHARE"}, {"CLASS"}, {"QUOTA"}, {"VDEVICES", kRight}});
+  for (const auto& claim : claims)
+    for (const auto& share : claim.shares())
+      table.add({claim.uid(), claim.namespace_() + "/" + claim.name(), share.id(), share.class_(),
+                 quota_text(share.quota()), std::to_string(share.vdevices())});
+  table.print(out_);
 }
 
 void Output::budgets(const std::vector<v1::Budget>& budgets) {

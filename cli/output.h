@@ -29,6 +29,7 @@ class Output {
   void gids(const std::vector<v1::Vdev>& vdevs);
   void parents(const std::vector<v1::Parent>& parents);
   void classes(const std::vector<v1::Class>& classes);
+  void claims(const std::vector<v1::Claim>& claims);  // the table has a line for each share
   // The table contains only kinds with a setting.
   void budgets(const std::vector<v1::Budget>& budgets);
   void changed(const v1::Budget& budget);  // prints no table

@@ -213,6 +213,16 @@ class Grammar {
     add_budget(parent, "parent", parent_show, parent_set);
     leaf(group("class", "what containers may have"), "list",
          "list the classes, and how many vdevices of each containers have", class_list);
+    CLI::App& claim = group("claim", "what pods of Kubernetes were promised");
+    leaf(claim, "list", "list the claims, and how many vdevices containers have by each share",
+         claim_list);
+    CLI::App& revoke = leaf(claim, "delete", "delete a claim", claim_delete);
+    revoke.add_option("UID", options_.name, "its uid")
+        ->type_name("")
+        ->check(base::not_empty, "")
+        ->required();
+    revoke.add_flag("--force", options_.force,
+                    "also the vdevices that containers have by it, while they run");
     CLI::App& conn = group("conn", "connections of rdma_cm");
     name(leaf(conn, "list", "list connections and listeners", conn_list), "only of this vdevice");
     name(leaf(conn, "stats", "show message counters", conn_stats), "only this vdevice, or daemon");

@@ -20,6 +20,10 @@ _vrdmactl_names() {
             }'
 }
 
+_vrdmactl_claims() {
+    "${COMP_WORDS[0]/#\~/$HOME}" claim list 2>/dev/null | awk 'NR > 1 && !seen[$1]++ { print $1 }'
+}
+
 _vrdmactl_fabrics() {
     "${COMP_WORDS[0]/#\~/$HOME}" fabric list 2>/dev/null | awk 'NR > 1 { print $1 }'
 }
@@ -83,7 +87,7 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota tenant fabric gid class parent conn qp stats top watch exec doctor env cdi version completion help" options+=" --version" ;;
+        "") choices="vdev quota tenant fabric gid class claim parent conn qp stats top watch exec doctor env cdi version completion help" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
@@ -94,6 +98,9 @@ _vrdmactl() {
         "fabric list") choices=$(_vrdmactl_fabrics) ;;
         "fabric set") choices=$(_vrdmactl_fabrics) options+=" --reach --peers" ;;
         "fabric set "*) options+=" --reach --peers" ;;
+        claim) choices="list delete" ;;
+        "claim delete") choices=$(_vrdmactl_claims) options+=" --force" ;;
+        "claim delete "*) options+=" --force" ;;
         parent) choices="list show set" ;;
         "tenant set"* | "parent set"*) options+=" --default --ceiling --overcommit" ;;
         conn) choices="list stats" ;;

@@ -262,6 +262,58 @@ TEST(Output, transport_of_connections) {
                     testing::EndsWith("\nTRANSPORT is not known: no answer\n")));
 }
 
+TEST(Output, claims) {
+  v1::Claim claim;
+  claim.set_uid("a3f0");
+  claim.set_namespace_("bank");
+  claim.set_name("ledger");
+  auto& data = *claim.add_shares();
+  data.set_id("data");
+  data.set_class_("small");
+  data.set_vdevices(2);
+  for (const auto& [kind, limit] : {std::pair{"qp", uint64_t{64}}, {"mr", ~uint64_t{0}}}) {
+    auto& row = *data.add_quota();
+    row.set_kind(kind);
+    row.set_limit(limit);
+  }
+  auto& control = *claim.add_shares();
+  control.set_id("control");
+  control.set_class_("default");
+  (*claim.mutable_labels())["team"] = "red";
+  EXPECT_EQ(printed(Format::kTable, [&](Output& o) { o.claims({claim}); }),
+            "CLAIM  NAMESPACE/NAME  SHARE    CLASS    QUOTA          VDEVICES\n"
+            "a3f0   bank/ledger     data     small    qp=64, mr=max         2\n"
+            "a3f0   bank/ledger     control  default  -                     0\n");
+  EXPECT_EQ(printed(Format::kJson, [&](Output& o) { o.claims({claim}); }), R"([
+  {
+    "uid": "a3f0",
+    "namespace": "bank",
+    "name": "ledger",
+    "shares": [
+      {
+        "id": "data",
+        "class": "small",
+        "quota": {
+          "qp": 64,
+          "mr": 18446744073709551615
+        },
+        "vdevices": 2
+      },
+      {
+        "id": "control",
+        "class": "default",
+        "quota": {},
+        "vdevices": 0
+      }
+    ],
+    "labels": {
+      "team": "red"
+    }
+  }
+]
+)");
+}
+
 TEST(Output, fabrics) {
   v1::Fabric shared;
   shared.set_name("shared");

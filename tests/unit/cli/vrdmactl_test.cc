@@ -391,6 +391,19 @@ TEST_F(Vrdmactl, sets_and_shows_budgets) {
   EXPECT_EQ(run({"tenant", "set", "red", "--default", "qp"}).status, 2);
 }
 
+TEST_F(Vrdmactl, lists_and_deletes_claims) {
+  start_daemon();
+  EXPECT_EQ(run({"claim", "list"}).out,
+            "CLAIM  NAMESPACE/NAME  SHARE  CLASS  QUOTA  VDEVICES\n"
+            "held   bank/ledger     data   small  qp=8          1\n");
+  expect_failure({"claim", "delete", "held"}, 1, "claim 'held' is held");
+  EXPECT_EQ(run({"claim", "delete"}).status, 2);
+  EXPECT_EQ(run({"claim", "delete", ""}).status, 2);
+  EXPECT_EQ(run({"claim", "delete", "unknown"}).status, 0);
+  EXPECT_EQ(run({"claim", "delete", "held", "--force"}).out, "");
+  EXPECT_EQ(run({"claim", "list", "-o", "json"}).out, "[]\n");
+}
+
 TEST_F(Vrdmactl, sets_and_lists_fabrics) {
   start_daemon();
   create("red0");
@@ -525,6 +538,9 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   EXPECT_EQ(complete({"-o", ""}), "table json\n");
   EXPECT_EQ(complete({"stats", "d"}), "daemon\n");
   EXPECT_EQ(complete({"conn", ""}), "list stats\n");
+  EXPECT_EQ(complete({"claim", ""}), "list delete\n");
+  EXPECT_EQ(complete({"claim", "delete", ""}), "held\n");
+  EXPECT_EQ(complete({"claim", "delete", "held", "--f"}), "--force\n");
   EXPECT_EQ(complete({"fabric", ""}), "list set\n");
   EXPECT_EQ(complete({"fabric", "set", "v"}), "vdev/1 vdev/2 vdev/3\n");
   EXPECT_EQ(complete({"fabric", "set", "red", "--r"}), "--run-dir --reach\n");
