@@ -18,6 +18,7 @@
 #include "api/client.h"
 #include "cli/doctor/library.h"
 #include "cli/doctor/peer.h"
+#include "cli/doctor/port.h"
 #include "cli/doctor/probe.h"
 #include "cli/doctor/process.h"
 #include "cli/exec.h"
@@ -60,6 +61,7 @@ class Examination {
     judge_session();
     judge_memory();
     judge_quota();
+    judge_port_of_network();
     if (question_.peer) judge_way_to(*question_.peer);
     return std::move(findings_);
   }
@@ -473,6 +475,14 @@ class Examination {
       problem("quota", text, remedy);
     else
       add("quota", State::kOk, text, remedy);
+  }
+
+  void judge_port_of_network() {
+    auto reaching = own_vdevs();
+    std::erase_if(reaching, [](const v1::Vdev* vdev) { return vdev->reach() == "host"; });
+    if (!reaching.empty() && probe_.port_taken)
+      findings_.push_back(
+          judge_port(reaching, *probe_.port_taken, ::access("/sys/module/rdma_rxe", F_OK) == 0));
   }
 
   void judge_way_to(const verbs::Gid& peer) {

@@ -25,6 +25,7 @@
 #include <memory>
 #include <sstream>
 
+#include "cli/doctor/port.h"
 #include "core/base/fd.h"
 #include "core/base/netns_cookie.h"
 #include "core/base/printable.h"
@@ -113,6 +114,24 @@ void try_library(void* library, const Answer& answer) {
   if (devices != nullptr) release(devices);
 }
 
+// `proc`: the directory /proc of the caller, because that of the examined process may be anything.
+void look_at_port(const Fd& proc, const Answer& answer) {
+  bool taken = false;
+  for (const char* name : {"self/net/udp", "self/net/udp6"}) {
+    const Fd file(::openat(proc.get(), name, O_RDONLY | O_CLOEXEC));
+    if (!file.valid() && errno == ENOENT) continue;  // a kernel without IPv6
+    std::string text;
+    std::array<char, 4096> part{};
+    ssize_t got = -1;
+    while (file.valid() && text.size() < kMostAnswers &&
+           (got = ::read(file.get(), part.data(), part.size())) > 0)
+      text.append(part.data(), static_cast<size_t>(got));
+    if (got != 0) return;
+    taken = taken || has_port_everywhere(text);
+  }
+  answer("port", taken ? "taken" : "free");
+}
+
 // True if `path` and `/proc/self/ns/TYPE` are the same namespace, so that entering it needs no
 // rights.
 bool is_own(const std::string& path, const char* type) {
@@ -175,6 +194,7 @@ void drop_capabilities(const Answer& answer) {
                                    O_PATH | O_DIRECTORY | O_CLOEXEC)
                           : -1);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // before its path may change
+  const Fd proc(::open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
   // Proves that the descriptors belong to the examined process and not to a later one with its id.
   if (pollfd ended{place.life.get(), POLLIN, 0}; place.life.valid() && ::poll(&ended, 1, 0) != 0) {
     errno = ESRCH;
@@ -182,6 +202,7 @@ void drop_capabilities(const Answer& answer) {
   }
   if (net.valid() && ::setns(net.get(), CLONE_NEWNET) != 0)
     answer.fail("enter its network namespace");
+  look_at_port(proc, answer);
   if (mount.valid() && ::setns(mount.get(), CLONE_NEWNS) != 0)
     answer.fail("enter its mount namespace");
   if (root.valid() && (::fchdir(root.get()) != 0 || ::chroot(".") != 0))
@@ -236,6 +257,7 @@ void understand(const std::string& text, Probe* probe) {
       probe->connect_error = std::atoi(value.c_str());
     if (word == "device") probe->devices.push_back(value);
     if (word == "unopened") probe->unopened.push_back(value);
+    if (word == "port") probe->port_taken = value == "taken";
     if (word == "way") {
       std::istringstream words(value);
       Way way;

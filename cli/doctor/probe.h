@@ -43,6 +43,7 @@ struct Probe {
   std::vector<std::string> unopened;  // those that failed to open: "vrdma0: Permission denied"
   std::string said;                   // the library's line on stderr
   std::optional<Way> way;             // to the peer
+  std::optional<bool> port_taken;     // has_port_everywhere() there; absent: not readable
 };
 
 // Runs in a child process. Waits for the daemon, at most 15 seconds.

@@ -193,6 +193,7 @@ has_port() { [[ -n $($(enter d) ss -Huln 'sport = 4791') ]]; }
 wait_until 10 has_port || fail "a program with rdma_cm does not open the port"
 examine 0 --netns "$(ns a)" --to 10.0.9.2
 finds ok peer "leave from 10.0.9.1 of va1, and 10.0.9.2 answers on UDP port 4791"
+finds ok port "no other program keeps UDP port 4791 from va, va1"
 $(enter d) nft 'table ip filter { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }'
 examine 1 --netns "$(ns a)" --to 10.0.9.2
 finds problem peer "leave from 10.0.9.1 of va1, and 10.0.9.2 does not answer on UDP port 4791; permit UDP port 4791 both ways"
@@ -216,6 +217,23 @@ finds problem peer "there is no way to fd77::1: Network is unreachable"
 $(enter a) nft 'table ip filter { chain out { type filter hook output priority 0; udp dport 4791 drop; }; }'
 examine 1 --netns "$(ns a)" --to 10.0.9.2
 finds problem peer "a filter of the namespace drops packets to UDP port 4791 of 10.0.9.2"
+say "a program that has the port"
+# shellcheck disable=SC2046
+$(enter d) /usr/bin/python3 -c '
+import socket, time
+taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    try:
+        taken.bind(("0.0.0.0", 4791))
+        time.sleep(300)
+    except OSError:  # vrdmad closes what the last session had
+        time.sleep(0.05)' &
+PID[taker]=$!
+takes_port() { [[ -n $($(enter d) ss -Huln 'src 0.0.0.0 and sport = 4791') ]]; }
+wait_until 10 takes_port || fail "the port cannot be taken"
+examine 1 --netns "$(ns d)"
+finds problem port "another program has UDP port 4791 at every address of the network namespace, so vd exchanges no packets"
+kill_programs taker
 for name in va1 vd; do ctl vdev delete $name; done
 
 say "no daemon"

@@ -159,7 +159,8 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use,
   const int why = errno;
   const std::string name = "UDP port " + std::to_string(port) + " of " + address.text();
   if (why == EADDRINUSE)
-    return fail(EADDRINUSE, "another program has " + name + ", for example the kernel's rxe");
+    return fail(EADDRINUSE, "another program has " + name +
+                                ", for example the kernel's rxe ('rmmod rdma_rxe')");
   errno = why;
   return fail_errno("bind " + name);
 }

@@ -8,6 +8,7 @@
 #include "cli/doctor/finding.h"
 #include "cli/doctor/library.h"
 #include "cli/doctor/peer.h"
+#include "cli/doctor/port.h"
 
 namespace vrdma::cli::doctor {
 namespace {
@@ -114,6 +115,31 @@ TEST(DoctorPeer, IsAPeerOfTheFabric) {
   EXPECT_EQ(found("10.1.2.3").state, State::kUnknown) << "the way was not tried";
   EXPECT_EQ(found("10.2.0.1").state, State::kProblem);
   EXPECT_THAT(found("10.2.0.1").text, HasSubstr("10.2.0.1 is no peer of fabric red: "));
+}
+
+TEST(DoctorPort, OfEveryAddressIsFound) {
+  const std::string head = "   sl  local_address rem_address   st tx_queue rx_queue tr\n";
+  const auto has = [&](const std::string& local) {
+    return has_port_everywhere(head + "  757: " + local + " 00000000:0000 07 00000000:00000000\n");
+  };
+  EXPECT_TRUE(has("00000000:12B7"));
+  EXPECT_TRUE(has("00000000000000000000000000000000:12B7"));
+  EXPECT_FALSE(has("0100000A:12B7")) << "vrdmad's own";
+  EXPECT_FALSE(has("00000000:12B8"));
+  EXPECT_FALSE(has("00000000000000000000000001000000:12B7"));
+  for (const char* damaged : {"", "\n", ":", ": ", "1: ", "1: 00000000", "1: :12B", "12B7\n\n: "})
+    EXPECT_FALSE(has_port_everywhere(damaged)) << damaged;
+}
+
+TEST(DoctorPort, WhoHasIt) {
+  const auto va = vdev("va", "red", "network", "::ffff:10.0.0.1");
+  const auto vb = vdev("vb", "red", "wire", "::ffff:10.0.0.2");
+  EXPECT_EQ(judge_port({&va}, false, true).state, State::kOk);
+  EXPECT_EQ(judge_port({&va}, true, true).state, State::kProblem);
+  EXPECT_THAT(judge_port({&va}, true, true).text, HasSubstr("so va exchanges no packets"));
+  EXPECT_THAT(judge_port({&va}, true, true).remedy, HasSubstr("'rmmod rdma_rxe'"));
+  EXPECT_THAT(judge_port({&va, &vb}, true, false).text, HasSubstr("so va, vb exchange no packets"));
+  EXPECT_THAT(judge_port({&va}, true, false).remedy, HasSubstr("end it; 'ss -ulnp"));
 }
 
 TEST(DoctorPeer, OnTheWireOfThisHost) {
