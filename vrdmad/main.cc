@@ -15,6 +15,7 @@
 #include <iostream>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "api/classes.h"
@@ -25,6 +26,7 @@
 #include "core/verbs/socket_address.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/admin/metrics.h"
+#include "vrdmad/admin/remote_metrics.h"
 #include "vrdmad/admin/server.h"
 #include "vrdmad/broker/broker_place.h"
 #include "vrdmad/broker/seats.h"
@@ -61,7 +63,7 @@ struct Options {
   std::string log_format = "text";
   std::string audit_log;
   std::string classes = vrdma::api::kClassesFile;
-  std::string metrics;
+  vrdma::vrdmad::MetricsPlace metrics;
   std::string user;
   std::string isolation = "tenant";
   std::string cgroup;
@@ -106,9 +108,19 @@ int parse(int argc, char** argv, Options* options) {
                  "what containers get: a file, read whenever a container starts")
       ->check(vrdma::base::not_empty, "")
       ->capture_default_str();
-  app.add_option("--metrics", options->metrics,
-                 "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT")
+  app.add_option("--metrics", options->metrics.address,
+                 "serve Prometheus: unix:PATH, 127.0.0.1:PORT, or another ADDRESS:PORT with TLS")
       ->check(vrdma::base::not_empty, "");
+  for (const auto& [name, path, what] :
+       {std::tuple{"--metrics-cert", &options->metrics.files.certificate,
+                   "serve the metrics by TLS, with this certificate, and those between it and the "
+                   "root behind it"},
+        {"--metrics-key", &options->metrics.files.key, "the private key of the certificate"},
+        {"--metrics-token-file", &options->metrics.files.token,
+         "only clients get the metrics that send the bearer token in this file"},
+        {"--metrics-client-ca", &options->metrics.files.client_ca,
+         "only clients get the metrics that have a certificate by one of those in this file"}})
+    app.add_option(name, *path, what)->check(vrdma::base::not_empty, "")->type_name("FILE");
   app.add_option("--user", options->user,
                  "name or number of the user that serves tenants and operators; without it: vrdma "
                  "if there is that user, or else root without capabilities")
@@ -234,14 +246,14 @@ Result<void> check_audit_log(const std::string& path) {
 }
 
 // The run directory is made later.
-Result<void> check_metrics(const std::string& address, const std::string& run_path) {
-  if (auto valid = vrdma::vrdmad::check_metrics_address(address); !valid) return valid;
-  const auto path = vrdma::serve::HttpServer::path_of(address);
+Result<void> check_metrics(const vrdma::vrdmad::MetricsPlace& place, const std::string& run_path) {
+  if (auto valid = vrdma::vrdmad::check_metrics(place); !valid) return valid;
+  const auto path = vrdma::serve::HttpServer::path_of(place.address);
   if (!path) return {};
   std::error_code error;
   if (std::filesystem::absolute(*path, error).lexically_normal().parent_path() == run_path)
     return {};
-  return check_directory_of(*path, "metrics: " + address);
+  return check_directory_of(*path, "metrics: " + place.address);
 }
 
 // As which user the daemon runs after its start.
@@ -323,6 +335,17 @@ Result<void> run(const Options& options) {
   auto helpers = vrdma::vrdmad::start_helpers(user, run_path, bounds, kRequests);
   if (!helpers) return vrdma::base::pass(std::move(helpers.error()));
   const auto& [intake, stopper, broker] = *helpers;
+  Fd metrics_process;
+  if (options.metrics.is_remote()) {
+    auto started = vrdma::vrdmad::start_metrics_process(
+        options.metrics.address, options.metrics.files, [&user = user]() -> Result<void> {
+          if (auto dropped = vrdma::vrdmad::drop_privileges(user); !dropped) return dropped;
+          (void)vrdma::vrdmad::confine_metrics();  // control says if there are no filters
+          return {};
+        });
+    if (!started) return vrdma::base::pass(std::move(started.error()));
+    metrics_process = std::move(*started);
+  }
   auto signals = catch_signals();
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
   for (const auto& directory : directories_of(run_path, state_path))
@@ -343,16 +366,27 @@ Result<void> run(const Options& options) {
   std::unique_ptr<vrdma::vrdmad::Store> store;
   std::unique_ptr<vrdma::vrdmad::Daemon> daemon;
   std::unique_ptr<vrdma::vrdmad::AdminServer> admin;
-  std::unique_ptr<vrdma::serve::HttpServer> metrics;
-  if (!options.metrics.empty()) {  // root can bind its socket anywhere
-    auto serving = vrdma::vrdmad::serve_metrics(
-        **loop, options.metrics,
-        [&](std::function<void(std::vector<vrdma::vrdmad::CounterRow>)> then) {
-          daemon->all_counters([&, then = std::move(then)](auto rows) {
-            for (auto& row : admin->counters()) rows.push_back(std::move(row));
-            then(std::move(rows));
-          });
+  vrdma::vrdmad::Scrapes scrapes(
+      **loop, [&](std::function<void(std::vector<vrdma::vrdmad::CounterRow>)> then) {
+        daemon->all_counters([&, then = std::move(then)](auto rows) {
+          for (auto& row : admin->counters()) rows.push_back(std::move(row));
+          then(std::move(rows));
         });
+      });
+  std::unique_ptr<vrdma::serve::HttpServer> metrics;
+  std::unique_ptr<vrdma::vrdmad::RemoteMetrics> remote_metrics;
+  if (metrics_process.valid()) {
+    auto attached = vrdma::vrdmad::RemoteMetrics::attach(
+        **loop, std::move(metrics_process), scrapes, [&options] {
+          spdlog::error(
+              "the metrics process has ended: there are no metrics at {} until vrdmad is "
+              "started again",
+              options.metrics.address);
+        });
+    if (!attached) return vrdma::base::pass(std::move(attached.error()));
+    remote_metrics = std::move(*attached);
+  } else if (!options.metrics.address.empty()) {  // root can bind its socket anywhere
+    auto serving = vrdma::vrdmad::serve_metrics(**loop, options.metrics.address, scrapes);
     if (!serving) return vrdma::base::pass(std::move(serving.error()));
     metrics = std::move(*serving);
   }

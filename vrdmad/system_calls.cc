@@ -94,6 +94,18 @@ constexpr const char* kAllowedToStopper =
     "sched_getaffinity sched_yield set_tid_address tgkill timer_create timer_delete timer_settime "
     "clock_gettime clock_nanosleep nanosleep ";
 
+// The process of metrics for other hosts: accept, TLS, read certificates again, log.
+constexpr const char* kAllowedToMetrics =
+    "accept4 getpeername getsockname getsockopt read readv recvfrom recvmsg sendmsg sendto "
+    "setsockopt shutdown write writev "
+    "epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd2 poll ppoll "
+    "access close faccessat faccessat2 fcntl fstat ioctl lseek lstat newfstatat openat pread64 "
+    "readlink stat statx "
+    "brk exit exit_group futex getegid geteuid getgid getpid getrandom gettid getuid madvise mmap "
+    "mprotect mremap munmap restart_syscall rt_sigaction rt_sigprocmask rt_sigreturn "
+    "sched_getaffinity sched_yield sigaltstack sysinfo uname "
+    "clock_gettime clock_nanosleep gettimeofday nanosleep time ";
+
 // A sanitizer's runtime needs other calls.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(VRDMA_COVERAGE)
 constexpr bool kFilters = false;
@@ -170,6 +182,8 @@ base::Result<void> confine_system_calls() { return allow(kAllowed); }
 base::Result<void> confine_broker() { return allow(kAllowedToBroker + worker_calls()); }
 
 base::Result<void> confine_intake() { return allow(kAllowedToIntake, Limit::kOnlyJudges); }
+
+base::Result<void> confine_metrics() { return allow(kAllowedToMetrics, Limit::kOnlyReads); }
 
 base::Result<void> confine_stopper() { return allow(kAllowedToStopper, Limit::kOnlyReads); }
 

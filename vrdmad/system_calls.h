@@ -22,5 +22,8 @@ namespace vrdma::vrdmad {
 // As above, for the stopper (vrdmad/stopper/process.h), the only process that may trace. It may
 // open files for reading only.
 [[nodiscard]] base::Result<void> confine_stopper();
+// As above, for the process of metrics for other hosts (vrdmad/admin/remote_metrics.h). It may open
+// files for reading only, and makes no socket.
+[[nodiscard]] base::Result<void> confine_metrics();
 
 }  // namespace vrdma::vrdmad

@@ -112,7 +112,8 @@ done
 refused 1 "no directory $T/none" second --run-dir "$T/run3" --audit-log "$T/none/audit.jsonl"
 refused 2 "worker-users: .*4294967000" second --run-dir "$T/run3" --worker-users 4294967000
 refused 1 "worker-users 1: user 1000" timeout 20 "$BUILD/sbin/vrdmad" --run-dir "$T/run3" --state-dir "$T/state3" --worker-users 1 --user 1000
-refused 1 'metrics are for this host' second --run-dir "$T/run3" --metrics everywhere
+refused 1 "metrics: 'everywhere' is not unix:PATH, ADDRESS:PORT" second --run-dir "$T/run3" --metrics everywhere
+refused 1 'give --metrics-cert and --metrics-key, and --metrics-token-file' second --run-dir "$T/run3" --metrics 0.0.0.0:9464
 refused 1 "no directory $T/none" second --run-dir "$T/run3" --metrics "unix:$T/none/metrics.sock"
 refused 1 "$T is a directory" second --run-dir "$T/run3" --audit-log "$T"
 refused 1 'too long for the names of its sockets' second --run-dir "$T/run3/$(printf 'x%.0s' {1..90})"

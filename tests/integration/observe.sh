@@ -59,6 +59,14 @@ reap holder 5
 while read -r family; do
   grep -q "\`$family\`" "$(dirname "$0")/../../docs/metrics.md" || fail "docs/metrics.md has no $family"
 done < <(awk '$1 == "#" && $2 == "TYPE" && $3 !~ /vrdma_tenant_|vrdma_cm_/ { print $3 }' "$T/scrape.log")
+ctl stats -o json | python3 -c '
+import json, re, sys
+text = open(sys.argv[1]).read()
+families = {re.sub("^vrdma_(daemon_|tenant_|)|_total$", "", n) for n in re.findall("^# TYPE (\\w+)", text, re.M)}
+units = {"cpu_microseconds": "cpu_seconds"}
+missing = {c["name"] for c in json.load(sys.stdin) if c["value"] and not c["name"].startswith("worker_longest_pass")
+           and not any(units.get(c["name"], c["name"]).startswith(f) for f in families)}
+assert not missing, missing' "$T/scrape.log" || fail "counters of vrdmactl stats are no metrics"
 [[ $(curl -s -o /dev/null -w '%{http_code}' --unix-socket "$R/metrics.sock" http://vrdma/other) == 404 ]] || fail "not 404"
 [[ $(curl -s -o /dev/null -w '%{http_code}' --unix-socket "$R/metrics.sock" -d x http://vrdma/metrics) == 405 ]] || fail "not 405"
 [[ $(stat -c %a "$R/metrics.sock") == 600 ]] || fail "anybody may read the metrics"

@@ -41,6 +41,7 @@ dpkg --force-unsafe-io -i /tmp/*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
 [[ $(dpkg-query -W -f '${db:Status-Status}\n' vrdma vrdma-libraries libvrdma1 libvrdma-dev | uniq) == installed ]] || fail "not installed"
 ldconfig -p | grep 'libvrdma.so.1 .*=> /' >/dev/null || fail "the loader does not find libvrdma.so.1"
 for page in vrdmad vrdmactl vrdma-oci-hook vrdma-sandbox vrdma ibv_provision_resources; do man -w "$page" >/dev/null || fail "no manual page $page"; done
+for file in vrdma.json alerts.yaml; do [[ -s /usr/share/vrdma/grafana/$file ]] || fail "no $file for Grafana"; done
 
 say "container engines know the class default, and its hook is there"
 [[ $(python3 -c 'import json; print(*(d["name"] for d in json.load(open("/etc/cdi/vrdma.json"))["devices"]))') == default ]] ||

@@ -23,6 +23,7 @@ inside() { unshare --mount --pid --fork --kill-child --root "$root" /bin/sh -ec 
 say "programs run and name their version"
 inside '/opt/vrdma/bin/vrdmactl --version; /opt/vrdma/sbin/vrdmad --version' >"$T/version.log" || fail "they do not run"
 grep -q '^vrdmad [0-9]' "$T/version.log" || fail "vrdmad does not name its version"
+[[ -s $root/opt/vrdma/share/vrdma/grafana/vrdma.json ]] || fail "there is no dashboard in the archive"
 
 say "the daemon makes a vdevice"
 netns_add a

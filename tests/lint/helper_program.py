@@ -9,7 +9,7 @@ import sys
 # Of a program that is not static.
 LIBRARIES = re.compile(r"(libc|libm|libgcc_s|libstdc\+\+|libcap-ng|libseccomp|libnl-3|libasan|libubsan|libtsan|ld-linux.*)\.so\.")
 LARGE = {"gRPC": "grpc", "Protobuf": "google::protobuf", "SQLite": "sqlite3_", "Prometheus": "prometheus::",
-         "spdlog": "spdlog::", "CLI11": "CLI::", "the daemon's control": "vrdma::vrdmad::Daemon::"}
+         "OpenSSL": "SSL_CTX_new", "spdlog": "spdlog::", "CLI11": "CLI::", "the daemon's control": "vrdma::vrdmad::Daemon::"}
 
 
 def libraries(program):

@@ -11,6 +11,8 @@ vrdma_lint(words COMMAND Python3::Interpreter ${lint}/words.py)
 vrdma_lint(words_self_test COMMAND Python3::Interpreter ${lint}/words.py --self-test)
 vrdma_lint(scripts COMMAND Python3::Interpreter ${lint}/scripts.py)
 vrdma_lint(mutants COMMAND Python3::Interpreter ${lint}/mutants.py)
+vrdma_lint(dashboard COMMAND Python3::Interpreter ${lint}/dashboard.py)
+vrdma_lint(dashboard_self_test COMMAND Python3::Interpreter ${lint}/dashboard.py --self-test)
 vrdma_lint(man COMMAND Python3::Interpreter ${lint}/man.py)
 # Where each source is compiled by itself, it proves its own header. In a unity build this would take minutes.
 if(NOT CMAKE_UNITY_BUILD)

@@ -253,6 +253,8 @@ struct CounterRow {
   std::string netns = {};   // the vdevice's network namespace, as given at creation
   // What does not change with time; of the row vdevice_info alone.
   std::vector<std::pair<std::string, std::string>> facts = {};
+  // Nothing that the vdevice may do now changes it: Prometheus does not get it while it is 0.
+  bool fixed = false;
 };
 
 // An rdma_cm connection, or a listener (state "LISTEN"); fields as in vrdma.v1.Connection.

@@ -13,6 +13,8 @@ namespace {
 constexpr std::array<const char*, wire::kCmAttributes> kMessages{
     "req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep", "lap", "apr"};
 
+constexpr size_t kRareMessages = 9;  // from lap on: to load another path, which rdma_cm never does
+
 constexpr std::array<const char*, qp1mux::Counters::kReasons> kReasons{
     "unknown",
     "no_qp",
@@ -50,6 +52,25 @@ constexpr std::array<const char*, qp1mux::Counters::kReasons> kReasons{
     "invalid_alternate_flow_label",
     "reason_34",
     "vendor_option"};
+
+// What qp1mux sends itself.
+bool is_own(wire::RejectReason reason) {
+  using wire::RejectReason;
+  switch (reason) {
+    case RejectReason::kNoResources:
+    case RejectReason::kTimeout:
+    case RejectReason::kInvalidCommId:
+    case RejectReason::kInvalidServiceId:
+    case RejectReason::kInvalidTransport:
+    case RejectReason::kStaleConnection:
+    case RejectReason::kInvalidGid:
+    case RejectReason::kInvalidMtu:
+    case RejectReason::kConsumer:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string service_of(uint64_t service_id) {
   const auto space = wire::port_space(service_id);
@@ -136,19 +157,27 @@ std::vector<ConnectionRow> connection_rows(const qp1mux::Mux& mux, uint64_t vdev
   return rows;
 }
 
-std::vector<CounterRow> cm_counter_rows(const std::string& scope,
-                                        const qp1mux::Counters& counters) {
+std::vector<CounterRow> cm_counter_rows(const std::string& scope, const qp1mux::Counters& counters,
+                                        bool has_ids) {
   std::vector<CounterRow> rows;
-  const auto add = [&](const std::string& what, const auto& names, const auto& values) {
-    for (size_t i = 0; i < values.size(); ++i)
-      if (values[i] != 0) rows.push_back({scope, "cm_" + what + "_" + names[i], values[i]});
+  const auto is_zero = [](const auto& values) {
+    return std::ranges::all_of(values, [](uint64_t value) { return value == 0; });
   };
-  add("sent", kMessages, counters.sent);
-  add("repeated", kMessages, counters.repeated);
-  add("received", kMessages, counters.received);
-  add("duplicate", kMessages, counters.duplicates);
-  add("rejects_sent", kReasons, counters.rejects_sent);
-  add("rejects_received", kReasons, counters.rejects_received);
+  const bool used = has_ids || !is_zero(counters.sent) || !is_zero(counters.received);
+  const auto add = [&](const char* name, uint64_t value, const char* key, const char* label,
+                       bool usual) {
+    if (value != 0 || (used && usual)) rows.push_back({scope, name, value, {key, label}});
+  };
+  for (const auto& [name, values] : {std::pair{"cm_sent", &counters.sent},
+                                     {"cm_repeated", &counters.repeated},
+                                     {"cm_received", &counters.received},
+                                     {"cm_duplicate", &counters.duplicates}})
+    for (size_t i = 0; i < values->size(); ++i)
+      add(name, (*values)[i], "message", kMessages[i], i < kRareMessages);
+  for (const auto& [name, values] : {std::pair{"cm_rejects_sent", &counters.rejects_sent},
+                                     {"cm_rejects_received", &counters.rejects_received}})
+    for (size_t i = 0; i < values->size(); ++i)
+      add(name, (*values)[i], "reason", kReasons[i], is_own(static_cast<wire::RejectReason>(i)));
   rows.push_back({scope, "cm_forged", counters.refused});
   rows.push_back({scope, "cm_limited_sent", counters.limited});
   rows.push_back({scope, "cm_limited_received", counters.overloaded});

@@ -1,6 +1,7 @@
 #include "vrdmad/control/counters.h"
 
 #include <array>
+#include <tuple>
 
 #include "vrdmad/cm/rows.h"
 
@@ -67,6 +68,7 @@ std::vector<std::pair<const char*, uint64_t>> network_events(
 }
 
 std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse& use,
+                                     const VdeviceAbilities& may,
                                      const std::vector<provisioning::Row>& quota, uint64_t foreign,
                                      const qp1mux::Counters& cm) {
   std::vector<CounterRow> rows;
@@ -77,6 +79,10 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   const auto gauge = [&](const char* name, uint64_t value,
                          std::pair<std::string, std::string> label = {}) {
     rows.push_back({scope.vdevice.name, name, value, std::move(label), true});
+  };
+  // Whether the rows from `begin` on can change.
+  const auto only_if = [&](bool able, size_t begin) {
+    for (; begin < rows.size(); ++begin) rows[begin].fixed = !able;
   };
   gauge("sessions", use.device.contexts);
   add("sessions_opened", use.counters.opened);
@@ -89,15 +95,18 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   for (size_t i = 1; i < kReasons.size(); ++i)
     add("mr_reached", use.counters.reached[i], {"reason", kReasons[i]});
 
-  for (const auto& [transport, traffic] : {std::pair{"direct", use.device.traffic.direct},
-                                           {"connected", use.device.traffic.connected},
-                                           {"datagram", use.device.traffic.datagram},
-                                           {"packet", use.device.traffic.packet}}) {
-    add("work_requests", traffic.requests, {"transport", transport});
-    add("work_bytes", traffic.bytes, {"transport", transport});
+  const auto& traffic = use.device.traffic;
+  for (const auto& [transport, able, moved] : {std::tuple{"direct", may.direct, traffic.direct},
+                                               {"connected", true, traffic.connected},
+                                               {"datagram", true, traffic.datagram},
+                                               {"packet", may.packets, traffic.packet}}) {
+    add("work_requests", moved.requests, {"transport", transport});
+    add("work_bytes", moved.bytes, {"transport", transport});
+    only_if(able, rows.size() - 2);
   }
   add("paced_bytes", use.paced_bytes);
   add("paced_messages", use.paced_messages);
+  only_if(may.paced, rows.size() - 2);
   add("cpu_microseconds", static_cast<uint64_t>(use.cpu.count()) / 1000);
   for (size_t i = 1; i < kStatuses.size(); ++i)
     if (kStatuses[i] != nullptr)
@@ -105,22 +114,32 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   for (size_t i = 0; i < kStates.size(); ++i)
     gauge("qps", use.device.qps[i], {"state", kStates[i]});
   gauge("links", use.device.links_direct, {"mode", "direct"});
+  only_if(may.direct, rows.size() - 1);
   gauge("links", use.device.links_mediated, {"mode", "mediated"});
 
+  const size_t of_network = rows.size();
   add("network_packets", use.network.endpoint.sent_packets, {"direction", "sent"});
   add("network_packets", use.network.endpoint.received_packets, {"direction", "received"});
   for (const auto& [event, count] : network_events(use.network))
     add("network_events", count, {"event", event});
+  only_if(may.network, of_network);
   add("fabric_datagrams_dropped", use.fabric.datagrams_dropped);
   add("fabric_rings_corrupt", use.fabric.rings_corrupt);
   add("fabric_requests_in_doubt", use.fabric.requests_in_doubt);
   for (const auto& row : quota) {
-    const std::string kind(provisioning::traits(row.kind).name);
+    const provisioning::KindTraits& its = provisioning::traits(row.kind);
+    const std::string kind(its.name);
+    // bandwidth_min is a promise, and 0 is none.
+    const bool limited =
+        row.kind == provisioning::Kind::kBandwidthMin ? row.limit > 0 : row.limit < its.ceiling;
     gauge("quota_used", row.used, {"kind", kind});
     gauge("quota_limit", row.limit, {"kind", kind});
     add("quota_refused", row.refused, {"kind", kind});
+    only_if(limited, rows.size() - 3);
   }
-  for (auto& row : cm_counter_rows(scope.vdevice.name, cm)) rows.push_back(std::move(row));
+  const size_t cm_ids = static_cast<size_t>(provisioning::Kind::kCmIds);
+  const bool has_ids = cm_ids < quota.size() && quota[cm_ids].used > 0;
+  for (auto& row : cm_counter_rows(scope.vdevice.name, cm, has_ids)) rows.push_back(std::move(row));
   for (auto& row : rows) {
     row.tenant = scope.tenant;
     row.vdev_id = scope.vdevice.id;
@@ -142,6 +161,7 @@ void TenantTotals::add(const CounterRow& row) {
   Sum& sum = sums_[row.tenant][{row.name, row.label}];
   sum.value += row.value;
   sum.gauge = row.gauge;
+  sum.fixed = sum.fixed && row.fixed;
 }
 
 void TenantTotals::keep(const std::set<std::string>& tenants) {
@@ -152,7 +172,16 @@ std::vector<CounterRow> TenantTotals::rows() const {
   std::vector<CounterRow> rows;
   for (const auto& [tenant, sums] : sums_)
     for (const auto& [key, sum] : sums)
-      rows.push_back({"tenant/" + tenant, key.first, sum.value, key.second, sum.gauge, tenant});
+      rows.push_back({"tenant/" + tenant,
+                      key.first,
+                      sum.value,
+                      key.second,
+                      sum.gauge,
+                      tenant,
+                      0,
+                      {},
+                      {},
+                      sum.fixed});
   return rows;
 }
 

@@ -22,8 +22,17 @@ struct CounterScope {
   std::string tenant;
 };
 
+// What a vdevice may do now, and so which of its counters can change.
+struct VdeviceAbilities {
+  bool direct = true;    // its programs may carry out requests themselves
+  bool paced = false;    // its requests are counted against a rate
+  bool packets = false;  // it may have raw packet queue pairs
+  bool network = false;  // its fabric reaches the network
+};
+
 // All counters and gauges of one vdevice.
 [[nodiscard]] std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse& use,
+                                                   const VdeviceAbilities& may,
                                                    const std::vector<provisioning::Row>& quota,
                                                    uint64_t foreign, const qp1mux::Counters& cm);
 
@@ -52,6 +61,7 @@ class TenantTotals {
   struct Sum {
     uint64_t value = 0;
     bool gauge = false;
+    bool fixed = true;  // of all vdevices
   };
   std::map<std::string, std::map<Key, Sum>> sums_;
 };

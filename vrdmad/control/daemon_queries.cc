@@ -264,11 +264,15 @@ void Daemon::all_counters(std::function<void(std::vector<CounterRow>)> then) {
 // With the names that Kubernetes' own metrics have, to be joined with them.
 CounterRow Daemon::info_row(const Record& record) {
   const auto label = [&record](const char* key) { return label_value(record.spec, key); };
+  // Of a container in no pod what podman ps shows.
+  constexpr size_t kDigits = 12;
+  std::string container = label("container_name");
+  if (container.empty()) container = label("container").substr(0, kDigits);
   CounterRow row{record.spec.name, "vdevice_info",   1, {}, true, record.tenant,
                  record.id,        record.spec.netns};
   row.facts = {{"parent", record.spec.parent}, {"fabric", record.fabric},
                {"class", label(kClassLabel)},  {"namespace", label(kNamespaceLabel)},
-               {"pod", label(kPodNameLabel)},  {"container", label(kContainerNameLabel)},
+               {"pod", label(kPodNameLabel)},  {"container", container},
                {"claim", label(kClaimLabel)}};
   return row;
 }
@@ -292,7 +296,12 @@ Result<std::vector<CounterRow>> Daemon::counter_rows(const std::string& scope) {
 std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
   const VdevKey key{record.id, record.spec.name, record.spec.netns};
   const VdeviceUse use = use_of(record);
-  auto rows = vdevice_rows({key, record.tenant}, use, quota_rows(record, use), record.foreign,
+  VdeviceAbilities may;
+  may.paced = record.allotment.limited();
+  may.direct = !may.paced && !record.spec.no_direct;
+  may.packets = record.permissions.has(provisioning::Permission::kRawPacket);
+  may.network = reach_of(record.fabric) != Reach::kHost;
+  auto rows = vdevice_rows({key, record.tenant}, use, may, quota_rows(record, use), record.foreign,
                            record.cm->endpoint().counters());
   const auto add = [&](const char* what, uint64_t value) {
     rows.push_back({key.name, what, value, {}, false, record.tenant, key.id, key.netns});

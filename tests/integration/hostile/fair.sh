@@ -27,7 +27,8 @@ def families():
         for vdevice in ("va", "vb"):
             rows = [line for line in text.splitlines() if line.startswith(f"vrdma_{family}_total{{")
                     and f'vdevice="{vdevice}"' in line and (not label or f'{label}="{value}"' in line)]
-            values.append(int(float(rows[0].split()[-1])))
+            unit = 1_000_000 if family.endswith("_seconds") else 1
+            values.append(round(float(rows[0].split()[-1]) * unit) if rows else 0)  # no limit: no series
     return values
 def threads():  # each with its times until now
     used = {}
@@ -77,7 +78,7 @@ pings() { # how many of blue's small WRITEs are done in 4 seconds
 # their bytes written; how often red had to wait; ALL, the time of its threads; DELAY, in which they waited for a
 # processor; TIME, the elapsed time.
 measure() {
-  read -r RED BLUE RED_BYTES BLUE_BYTES WAITS _ ALL DELAY TIME < <(watch "$1" cpu_microseconds \
+  read -r RED BLUE RED_BYTES BLUE_BYTES WAITS _ ALL DELAY TIME < <(watch "$1" cpu_seconds \
     'work_bytes[transport=connected]' 'quota_refused[kind=cpu]')
   echo "   red $((RED / 1000)) ms, blue $((BLUE / 1000)) ms of its threads' $((ALL / 1000)) ms in $((TIME / 1000)) ms, in which they waited for $((DELAY / 1000)) ms"
 }

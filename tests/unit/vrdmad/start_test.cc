@@ -130,8 +130,8 @@ TEST(Filters, ForbidWhatWouldGiveCapabilitiesOrATerminal) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(VRDMA_COVERAGE)
   GTEST_SKIP() << "there are no filters with a sanitizer";
 #endif
-  for (const auto confine :
-       {&confine_system_calls, &confine_broker, &confine_intake, &confine_stopper}) {
+  for (const auto confine : {&confine_system_calls, &confine_broker, &confine_intake,
+                             &confine_stopper, &confine_metrics}) {
     EXPECT_EQ(filtered(confine, [] { return ::getpid() > 0 ? 0 : -1; }), 0);
     EXPECT_EQ(filtered(confine,
                        [] {
@@ -171,17 +171,18 @@ TEST(Filters, ForbidWhatOtherProcessesDo) {
   const auto mount = [] { return ::mount("none", "/proc/none", "tmpfs", 0, nullptr); };
   const auto make_socket = [] { return ::socket(AF_UNIX, SOCK_STREAM, 0) < 0 ? -1 : 0; };
   const auto read_file = [] { return ::open("/dev/null", O_RDONLY) < 0 ? -1 : 0; };
-  for (const auto confine :
-       {&confine_system_calls, &confine_broker, &confine_intake, &confine_stopper}) {
+  for (const auto confine : {&confine_system_calls, &confine_broker, &confine_intake,
+                             &confine_stopper, &confine_metrics}) {
     EXPECT_EQ(filtered(confine, trace), confine == &confine_stopper ? 0 : ENOSYS);
     EXPECT_EQ(filtered(confine, mount), ENOSYS);
   }
-  for (const auto confine : {&confine_intake, &confine_stopper})
+  for (const auto confine : {&confine_intake, &confine_stopper, &confine_metrics})
     EXPECT_EQ(filtered(confine, make_socket), ENOSYS);
   EXPECT_EQ(filtered(confine_intake, read_file), ENOSYS);
-  EXPECT_EQ(filtered(confine_stopper, read_file), 0);
-  EXPECT_EQ(filtered(confine_stopper, [] { return ::open("/dev/null", O_WRONLY) < 0 ? -1 : 0; }),
-            EPERM);
+  for (const auto confine : {&confine_stopper, &confine_metrics}) {
+    EXPECT_EQ(filtered(confine, read_file), 0);
+    EXPECT_EQ(filtered(confine, [] { return ::open("/dev/null", O_WRONLY) < 0 ? -1 : 0; }), EPERM);
+  }
   EXPECT_EQ(filtered(confine_stopper, [] { return ::open("/dev/null", O_RDWR) < 0 ? -1 : 0; }),
             EPERM);
   EXPECT_EQ(filtered(confine_stopper,

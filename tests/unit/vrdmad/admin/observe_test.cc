@@ -88,21 +88,15 @@ TEST(TenantTotals, what_only_grows_outlives_the_vdevice) {
   EXPECT_EQ(now.rows()[0].scope, "tenant/blue");
 }
 
+const std::vector<CounterRow> kRows{
+    {"daemon", "vdevices", 1, {}, true},
+    {"red0", "work_bytes", uint64_t{1} << 40, {"transport", "direct"}, false, "r", 7, "n"},
+    {"tenant/r", "work_bytes", 7, {"transport", "direct"}, false, "r"}};
+
 class MetricsTest : public testing::Test {
  protected:
   MetricsTest() {
-    server_ = serve_metrics(*loop_, "unix:" + path_, [](const auto& then) {
-                then({{"daemon", "vdevices", 1, {}, true},
-                      {"red0",
-                       "work_bytes",
-                       uint64_t{1} << 40,
-                       {"transport", "direct"},
-                       false,
-                       "r",
-                       7,
-                       "n"},
-                      {"tenant/r", "work_bytes", 7, {"transport", "direct"}, false, "r"}});
-              }).value();
+    server_ = serve_metrics(*loop_, "unix:" + path_, scrapes_).value();
     control_ = std::thread([this] { loop_->run(); });
   }
   ~MetricsTest() override {
@@ -136,6 +130,7 @@ class MetricsTest : public testing::Test {
   TempDir temp_;
   std::string path_ = temp_.path() + "/metrics";
   std::unique_ptr<base::EventLoop> loop_ = base::EventLoop::create().value();
+  Scrapes scrapes_{*loop_, [](const auto& then) { then(kRows); }};
   std::unique_ptr<serve::HttpServer> server_;
   std::thread control_;
 };
@@ -178,9 +173,10 @@ TEST_F(MetricsTest, silent_clients_do_not_keep_it_from_others_for_long) {
 
 TEST(Metrics, only_for_this_host) {
   const auto loop = base::EventLoop::create().value();
+  Scrapes scrapes(*loop, {});
   for (const char* address : {"0.0.0.0:9464", "[::]:9464", "127.0.0.1", "127.0.0.1:0", ":9464",
                               "127.0.0.1:65536", "127.0.0.1:1x", "unix:", "", "localhost:9464"}) {
-    const auto server = serve_metrics(*loop, address, {});
+    const auto server = serve_metrics(*loop, address, scrapes);
     ASSERT_FALSE(server) << address;
     EXPECT_EQ(server.error().code(), EINVAL) << address;
   }
@@ -189,18 +185,19 @@ TEST(Metrics, only_for_this_host) {
 TEST(Metrics, a_socket_that_a_dead_daemon_left_is_replaced_and_a_living_ones_not) {
   const TempDir temp;
   const auto loop = base::EventLoop::create().value();
+  Scrapes scrapes(*loop, {});
   const std::string path = temp.path() + "/m";
-  auto first = serve_metrics(*loop, "unix:" + path, {});
+  auto first = serve_metrics(*loop, "unix:" + path, scrapes);
   ASSERT_TRUE(first);
-  const auto second = serve_metrics(*loop, "unix:" + path, {});
+  const auto second = serve_metrics(*loop, "unix:" + path, scrapes);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code(), EADDRINUSE);
   std::filesystem::rename(path, path + "~");
   first->reset();
   std::filesystem::rename(path + "~", path);
-  EXPECT_TRUE(serve_metrics(*loop, "unix:" + path, {}));
+  EXPECT_TRUE(serve_metrics(*loop, "unix:" + path, scrapes));
   std::ofstream(temp.path() + "/file") << "precious";
-  EXPECT_FALSE(serve_metrics(*loop, "unix:" + temp.path() + "/file", {}));
+  EXPECT_FALSE(serve_metrics(*loop, "unix:" + temp.path() + "/file", scrapes));
   EXPECT_TRUE(std::filesystem::exists(temp.path() + "/file"));
 }
 

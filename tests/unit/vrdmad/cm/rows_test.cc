@@ -13,14 +13,16 @@ using testing::Contains;
 using testing::Not;
 
 // At least `least`: slow messages are retransmitted.
-MATCHER_P2(Counts, name, least, "") { return arg.name == name && arg.value >= least; }
+MATCHER_P3(Counts, name, label, least, "") {
+  return arg.name == name && arg.label.second == label && arg.value >= least;
+}
 
 struct CmRows : testing::Test {
   CmRig rig;
   CmClient one{rig, 0}, two{rig, 1};
 
   std::vector<CounterRow> counters(size_t vdevice) {
-    return cm_counter_rows("x", rig.devices[vdevice]->endpoint().counters());
+    return cm_counter_rows("x", rig.devices[vdevice]->endpoint().counters(), false);
   }
 };
 
@@ -63,12 +65,24 @@ TEST_F(CmRows, CountMessagesAndReasons) {
   one.caller(1, 7471, 5);
   for (int told = 0; told < 3;)  // the address, the route, and the rejection
     if (one.event()) ++told;
-  EXPECT_THAT(counters(0), Contains(Counts("cm_sent_req", 1u)));
-  EXPECT_THAT(counters(0), Contains(Counts("cm_received_rej", 1u)));
-  EXPECT_THAT(counters(0), Contains(Counts("cm_rejects_received_invalid_service_id", 1u)));
-  EXPECT_THAT(counters(1), Contains(Counts("cm_received_req", 1u)));
-  EXPECT_THAT(counters(1), Contains(Counts("cm_rejects_sent_invalid_service_id", 1u)));
-  EXPECT_THAT(counters(1), Not(Contains(Counts("cm_sent_req", 0u))));
+  EXPECT_THAT(counters(0), Contains(Counts("cm_sent", "req", 1u)));
+  EXPECT_THAT(counters(0), Contains(Counts("cm_received", "rej", 1u)));
+  EXPECT_THAT(counters(0), Contains(Counts("cm_rejects_received", "invalid_service_id", 1u)));
+  EXPECT_THAT(counters(1), Contains(Counts("cm_received", "req", 1u)));
+  EXPECT_THAT(counters(1), Contains(Counts("cm_rejects_sent", "invalid_service_id", 1u)));
+}
+
+TEST_F(CmRows, BeginAtZeroWhenItCanBeUsed) {
+  EXPECT_THAT(counters(1), Not(Contains(Counts("cm_sent", "req", 0u)))) << "there was no message";
+  const auto with_ids = cm_counter_rows("x", rig.devices[1]->endpoint().counters(), true);
+  EXPECT_THAT(with_ids, Contains(Counts("cm_sent", "req", 0u)));
+  EXPECT_THAT(with_ids, Contains(Counts("cm_rejects_sent", "consumer", 0u)));
+  EXPECT_THAT(with_ids, Not(Contains(Counts("cm_sent", "lap", 0u))));
+  EXPECT_THAT(with_ids, Not(Contains(Counts("cm_rejects_sent", "port_redirect", 0u))));
+  one.caller(1, 7471, 5);
+  for (int told = 0; told < 3;)
+    if (one.event()) ++told;
+  EXPECT_THAT(counters(1), Contains(Counts("cm_sent", "req", 0u))) << "there was another message";
 }
 
 }  // namespace
