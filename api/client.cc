@@ -264,8 +264,9 @@ base::Result<std::vector<v1::Class>> Client::list_classes() {
 template <class Message, class Start>
 base::Result<void> Client::watch(const Start& start,
                                  const std::function<bool(const Message&)>& on_message,
-                                 const std::function<void()>& on_begun) {
+                                 const std::function<void()>& on_begun, Deadline deadline) {
   grpc::ClientContext context;
+  if (deadline) context.set_deadline(*deadline);
   {
     const std::lock_guard lock(connection_->mutex);
     if (connection_->watches_end) return {};
@@ -291,12 +292,12 @@ base::Result<void> Client::watch(const Start& start,
 }
 
 base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
-                                       const std::function<void()>& on_begun) {
+                                       const std::function<void()>& on_begun, Deadline deadline) {
   return watch<v1::WatchEvent>(
       [this](grpc::ClientContext* context) {
         return connection_->stub->WatchVdevs(context, v1::WatchVdevsRequest());
       },
-      on_event, on_begun);
+      on_event, on_begun, deadline);
 }
 
 base::Result<void> Client::watch_classes(const OnClasses& on_classes) {

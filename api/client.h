@@ -9,8 +9,10 @@
 
 #include <vrdma/v1/admin.pb.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,9 +64,12 @@ class Client {
   // Calls `on_event` on this thread for each event until it returns false (success) or the stream
   // ends (an error, because the stream has no regular end). Calls `on_begun` first: the stream
   // reports everything that happens from then on.
+  // ETIMEDOUT: the deadline has come first.
   using OnEvent = std::function<bool(const v1::WatchEvent&)>;
+  using Deadline = std::optional<std::chrono::system_clock::time_point>;
   [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event,
-                                               const std::function<void()>& on_begun = {});
+                                               const std::function<void()>& on_begun = {},
+                                               Deadline deadline = {});
   // The same for the classes: `on_classes` gets all of them, at once and then twice a second.
   using OnClasses = std::function<bool(const v1::ListClassesResponse&)>;
   [[nodiscard]] base::Result<void> watch_classes(const OnClasses& on_classes);
@@ -76,7 +81,7 @@ class Client {
   template <class Message, class Start>
   base::Result<void> watch(const Start& start,
                            const std::function<bool(const Message&)>& on_message,
-                           const std::function<void()>& on_begun);
+                           const std::function<void()>& on_begun, Deadline deadline = {});
   explicit Client(std::unique_ptr<Connection> connection);
   std::unique_ptr<Connection> connection_;
 };

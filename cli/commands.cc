@@ -12,32 +12,52 @@
 #include "api/client.h"
 #include "cli/cdi.h"
 #include "cli/completion.h"
+#include "cli/connect.h"
 #include "cli/exec.h"
 #include "cli/top.h"
+#include "cli/who.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::cli {
 
 namespace {
 
-constexpr const char* kWhereToLook = "; start it, or name its run directory with --run-dir";
+using Vdevs = base::Result<std::vector<v1::Vdev>>;
 
-// Calls `work` with a connected client.
-template <class Work>
-Outcome with_client(const Options& options, Work work) {
-  auto client = api::Client::connect(options.run_dir);
-  if (client) return work(*client);
-  const base::Error& why = client.error();
-  const bool is_silent = why.code() == ECONNREFUSED;
-  return base::fail(why.code(), why.message() + (is_silent ? kWhereToLook : ""));
+// Those that fit the filter.
+Vdevs fitting(const Options& options, std::vector<v1::Vdev> vdevs) {
+  std::erase_if(vdevs, [&](const v1::Vdev& vdev) { return !options.filter.fits(vdev, true); });
+  return vdevs;
 }
 
-// The named vdevice, or all.
-base::Result<std::vector<v1::Vdev>> chosen(const Options& options, api::Client& client) {
-  if (options.name.empty()) return client.list_vdevs();
+// The named vdevice, or all; of those the ones that fit the filter.
+Vdevs chosen(const Options& options, api::Client& client) {
+  if (options.name.empty()) {
+    auto all = client.list_vdevs();
+    return all ? fitting(options, std::move(*all)) : std::move(all);
+  }
   auto vdev = client.get_vdev(options.name);
   if (!vdev) return base::pass(std::move(vdev).error());
-  return std::vector{std::move(*vdev)};
+  return fitting(options, {std::move(*vdev)});
+}
+
+// Removes the rows of other objects that do not fit the filter, and returns whose the rest are. The
+// state is the row's. The daemon is asked for the vdevices only if that, or WHO, needs them.
+template <class Row>
+base::Result<Output::Whose> filter_rows(const Options& options, api::Client& client,
+                                        std::vector<Row>* rows) {
+  const Filter& filter = options.filter;
+  if (!filter.state.empty())
+    std::erase_if(*rows, [&](const Row& row) { return row.state() != filter.state; });
+  const bool by_vdevice = filter.is_set(false);
+  if (!by_vdevice && options.columns.empty()) return Output::Whose();
+  auto vdevs = client.list_vdevs();
+  if (!vdevs) return base::pass(std::move(vdevs).error());
+  std::erase_if(*vdevs, [&](const v1::Vdev& vdev) { return !filter.fits(vdev, false); });
+  auto whose = cli::whose(*vdevs);
+  if (by_vdevice)
+    std::erase_if(*rows, [&](const Row& row) { return !whose.contains(row.vdev_id()); });
+  return whose;
 }
 
 // The queue pairs that a table of others refers to. The workers know them, so JSON goes without.
@@ -119,7 +139,14 @@ Outcome vdev_create(const Options& options, Output& output) {
 }
 
 Outcome vdev_list(const Options& options, Output& output) {
-  return print_chosen(options, output, &Output::list);
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    const auto all = client.list_vdevs();
+    if (!all) return base::pass(all.error());
+    const auto vdevs = options.name.empty() ? fitting(options, *all) : chosen(options, client);
+    if (!vdevs) return base::pass(vdevs.error());
+    options.quiet ? output.names(*vdevs, *all) : output.list(*vdevs, *all);
+    return {};
+  });
 }
 
 Outcome vdev_show(const Options& options, Output& output) {
@@ -151,6 +178,13 @@ Outcome quota_show(const Options& options, Output& output) {
     return with_client(options, [&](api::Client& client) -> Outcome {
       auto uses = client.list_cgroups(options.name);
       if (!uses) return base::pass(std::move(uses).error());
+      if (options.filter.is_set(true)) {
+        const auto vdevs = chosen(options, client);
+        if (!vdevs) return base::pass(vdevs.error());
+        const auto whose = cli::whose(*vdevs);
+        std::erase_if(*uses,
+                      [&](const v1::CgroupUse& use) { return !whose.contains(use.vdev_id()); });
+      }
       output.cgroups(*uses);
       return {};
     });
@@ -296,7 +330,15 @@ Outcome stats(const Options& options, Output& output) {
 
 Outcome top(const Options& options, Output&) {
   return with_client(options, [&](api::Client& client) {
-    return run_top(client, {options.interval, options.once, options.format});
+    Style style = Style::of_output();
+    style.columns = options.columns;
+    return run_top(client, {.interval = options.interval,
+                            .once = options.once,
+                            .format = options.format,
+                            .sort = options.sort,
+                            .by_process = options.by_process,
+                            .filter = options.filter,
+                            .style = style});
   });
 }
 
@@ -304,7 +346,9 @@ Outcome conn_list(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto connections = client.list_connections(options.name);
     if (!connections) return base::pass(std::move(connections).error());
-    output.connections(*connections, for_table(options, client));
+    const auto whose = filter_rows(options, client, &*connections);
+    if (!whose) return base::pass(whose.error());
+    output.connections(*connections, for_table(options, client), *whose);
     return {};
   });
 }
@@ -313,7 +357,9 @@ Outcome qp_list(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto queue_pairs = client.list_queue_pairs(options.name);
     if (!queue_pairs) return base::pass(std::move(queue_pairs).error());
-    output.queue_pairs(*queue_pairs);
+    const auto whose = filter_rows(options, client, &*queue_pairs);
+    if (!whose) return base::pass(whose.error());
+    output.queue_pairs(*queue_pairs, *whose);
     return {};
   });
 }
@@ -399,8 +445,8 @@ Outcome version(const Options& options, Output& output) {
   return asked;
 }
 
-Outcome completion_bash(const Options&, Output&) {
-  std::cout << kBashCompletion;
+Outcome completion(const Options& options, Output&) {
+  std::cout << completion_script(options.name);
   return {};
 }
 

@@ -1,9 +1,11 @@
 // The implementation of each subcommand: queries the daemon and prints the answer.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/filter.h"
 #include "cli/output.h"
 #include "core/base/error.h"
 
@@ -37,6 +39,14 @@ struct Options {
   std::string peer;                             // for doctor: an address
   bool once = false;                            // for top
   double interval = 1;                          // for top, in seconds
+  std::string sort = "bytes";                   // for top: one of top_sort_keys()
+  bool by_process = false;                      // for top
+  std::string wait_for;                         // active or gone
+  std::optional<double> timeout;                // for wait, in seconds
+  Filter filter;                                // for lists
+  std::vector<std::string> columns;             // for tables; empty: the default ones
+  bool bytes = false;                           // exact sizes in tables
+  bool quiet = false;                           // names only
   std::string file, classes;                    // for cdi generate: paths
 };
 
@@ -75,7 +85,10 @@ using Outcome = base::Result<void>;
 // Writes the CDI specification; needs no daemon.
 [[nodiscard]] Outcome cdi_generate(const Options& options, Output& output);
 [[nodiscard]] Outcome version(const Options& options, Output& output);
-// Prints the bash completion, packaging/completion/vrdmactl.bash; needs no daemon.
-[[nodiscard]] Outcome completion_bash(const Options& options, Output& output);
+// Prints the completion for the shell `options.name`: bash, zsh or fish; needs no daemon.
+[[nodiscard]] Outcome completion(const Options& options, Output& output);
+// Waits by the daemon's events, without polling. "active": a vdevice that does not exist yet is
+// waited for; "gone": it is waited for the end of the vdevice that has the name now. ETIMEDOUT.
+[[nodiscard]] Outcome wait(const Options& options, Output& output);
 
 }  // namespace vrdma::cli

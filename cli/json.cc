@@ -2,7 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/top.h"
+#include "cli/top_rows.h"
+#include "cli/who.h"
 
 namespace vrdma::cli {
 
@@ -253,7 +254,11 @@ std::string json_of(const std::vector<v1::QueuePair>& queue_pairs) {
             {"implied_nak_seq_err", row.implied_nak_seq_err()},
             {"local_ack_timeout_err", row.local_ack_timeout_err()},
             {"rnr_nak_retry_err", row.rnr_nak_retry_err()},
-            {"retransmitted", row.retransmitted()}};
+            {"retransmitted", row.retransmitted()},
+            {"direct_requests", row.direct_requests()},
+            {"direct_bytes", row.direct_bytes()},
+            {"worker_requests", row.worker_requests()},
+            {"worker_bytes", row.worker_bytes()}};
   });
 }
 
@@ -266,7 +271,9 @@ std::string json_of(const v1::WatchEvent& event) {
 
 std::string json_of(const std::vector<TopRow>& rows, double seconds) {
   Json vdevs = Json::array();
-  for (const auto& row : rows)
+  for (const auto& row : rows) {
+    Json refused_by = Json::object();
+    for (const auto& [reason, rate] : row.refused_by) refused_by[reason] = rate;
     vdevs.push_back(
         {{"name", row.name},
          {"vdev_id", row.id},
@@ -277,7 +284,10 @@ std::string json_of(const std::vector<TopRow>& rows, double seconds) {
          {"qps", row.qps},
          {"direct", {{"requests_per_s", row.direct.requests}, {"bytes_per_s", row.direct.bytes}}},
          {"worker", {{"requests_per_s", row.worker.requests}, {"bytes_per_s", row.worker.bytes}}},
-         {"refused_per_s", row.refused}});
+         {"refused_per_s", row.refused},
+         {"refused_by", refused_by},
+         {"pid", row.pid != 0 ? Json(row.pid) : Json()}});
+  }
   return text_of({{"seconds", seconds}, {"vdevs", vdevs}}, -1);
 }
 
@@ -286,15 +296,12 @@ std::string json_of(const std::string& own, const v1::VersionResponse& daemon) {
                   {"vrdmad", {{"version", daemon.version()}, {"pid", daemon.pid()}}}});
 }
 
-std::string pod_of(const v1::Vdev& vdev) {
-  const auto& labels = vdev.labels();
-  const auto group = labels.find("pod_namespace"), name = labels.find("pod_name");
-  return group == labels.end() || name == labels.end() ? "" : group->second + "/" + name->second;
+std::string json_of(const std::vector<std::string>& texts) {
+  return array_of(texts, [](const std::string& text) -> Json { return text; });
 }
 
-std::map<std::string, std::string> sorted_labels(
-    const google::protobuf::Map<std::string, std::string>& labels) {
-  return {labels.begin(), labels.end()};
+std::string json_of_error(const std::string& sentence, int code) {
+  return text_of({{"error", sentence}, {"errno", code}}, -1);
 }
 
 std::string event_name(v1::WatchEvent::Type type) {

@@ -4,7 +4,7 @@
 
 #include <vrdma/v1/admin.pb.h>
 
-#include <map>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,13 +31,11 @@ struct TopRow;
 // On a single line.
 [[nodiscard]] std::string json_of(const std::vector<TopRow>& rows, double seconds);
 [[nodiscard]] std::string json_of(const std::string& own, const v1::VersionResponse& daemon);
+[[nodiscard]] std::string json_of(const std::vector<std::string>& texts);
+// {"error": SENTENCE, "errno": N} on a single line.
+[[nodiscard]] std::string json_of_error(const std::string& sentence, int code);
 
 // "added", "changed", "removed"
 [[nodiscard]] std::string event_name(v1::WatchEvent::Type type);
-// Sorted by key.
-// NAMESPACE/NAME of the pod of Kubernetes that has it; empty: none.
-[[nodiscard]] std::string pod_of(const v1::Vdev& vdev);
-[[nodiscard]] std::map<std::string, std::string> sorted_labels(
-    const google::protobuf::Map<std::string, std::string>& labels);
 
 }  // namespace vrdma::cli

@@ -9,18 +9,12 @@
 
 #include "cli/address_text.h"
 #include "cli/json.h"
-#include "cli/table.h"
-#include "provisioning/kind.h"
+#include "cli/size_text.h"
+#include "cli/who.h"
 
 namespace vrdma::cli {
 
 namespace {
-
-std::string limit_text(uint64_t limit) {
-  return limit == provisioning::kCeiling ? "max" : std::to_string(limit);
-}
-
-constexpr auto kRight = Table::Align::kRight;
 
 std::string time_of_day() {
   const std::time_t now = std::time(nullptr);
@@ -31,18 +25,31 @@ std::string time_of_day() {
 }
 
 template <class Words>
-std::string joined(const Words& words) {
+std::string joined(const Words& words, const char* between = ", ") {
   std::string line;
-  for (const auto& word : words) line += (line.empty() ? "" : ", ") + word;
+  for (const auto& word : words) line += (line.empty() ? "" : between) + word;
   return line;
 }
 
-// "qp=64, mr=100"
+// "qp=64, mr_bytes=16G"
 template <class Settings>
-std::string quota_text(const Settings& settings) {
+std::string quota_text(const Settings& settings, bool exact) {
   std::vector<std::string> words;
-  for (const auto& row : settings) words.push_back(row.kind() + "=" + limit_text(row.limit()));
+  for (const auto& row : settings)
+    words.push_back(row.kind() + "=" + amount_text(row.kind(), row.limit(), exact));
   return joined(words);
+}
+
+// a=1,b=2
+std::string labels_text(const v1::Vdev& vdev) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : sorted_labels(vdev.labels())) words.push_back(key + "=" + value);
+  return joined(words, ",");
+}
+
+std::string who_among(const Output::Whose& whose, uint64_t id) {
+  const auto it = whose.find(id);
+  return it != whose.end() ? it->second : "";
 }
 
 // 10.0.0.1:7471, [fd00::1]:7471, *:7471; if the service is unknown to rdma_cm, its id follows.
@@ -131,27 +138,54 @@ void Output::created(const v1::Vdev& vdev) {
   if (format_ == Format::kJson) out_ << json_of(vdev) << '\n';
 }
 
-void Output::list(const std::vector<v1::Vdev>& vdevs) {
+void Output::names(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev>& all) {
+  const References references(all);
+  std::vector<std::string> texts;
+  for (const auto& vdev : vdevs) texts.push_back(references.of(vdev));
+  if (format_ == Format::kJson) {
+    out_ << json_of(texts) << '\n';
+    return;
+  }
+  for (const auto& text : texts) out_ << text << '\n';
+}
+
+void Output::list(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev>& all) {
   if (format_ == Format::kJson) {
     out_ << json_of(vdevs) << '\n';
     return;
   }
-  Table table({{"NAME"},
-               {"STATE"},
-               {"NETNS"},
-               {"NETDEV"},
-               {"PARENT"},
-               {"TENANT"},
-               {"FABRIC"},
-               {"MTU", kRight},
-               {"GIDS", kRight},
-               {"SESSIONS", kRight},
-               {"WHO", Table::Align::kLeft, true}});
+  List list(kVdevColumns, style_);
+  const References references(all);
   for (const auto& vdev : vdevs)
-    table.add({vdev.name(), vdev.port_state(), vdev.netns(), vdev.netdev(), vdev.parent(),
-               vdev.tenant(), vdev.fabric(), std::to_string(vdev.active_mtu()),
-               std::to_string(vdev.gids_size()), std::to_string(vdev.sessions()), pod_of(vdev)});
-  table.print(out_);
+    list.add({vdev.name(),
+              vdev.port_state(),
+              vdev.netns(),
+              vdev.netdev(),
+              vdev.parent(),
+              vdev.tenant(),
+              vdev.fabric(),
+              std::to_string(vdev.active_mtu()),
+              std::to_string(vdev.gids_size()),
+              std::to_string(vdev.sessions()),
+              who_of(vdev),
+              std::to_string(vdev.id()),
+              references.of(vdev),
+              labels_text(vdev),
+              pod_of(vdev),
+              container_of(vdev),
+              vdev.has_owner() ? std::to_string(vdev.owner().pid()) : "",
+              vdev.reach(),
+              vdev.limited() || vdev.no_direct() ? "mediated" : "direct",
+              joined(vdev.allowed(), ","),
+              joined(vdev.addresses(), ","),
+              vdev.node_guid(),
+              std::to_string(vdev.ifindex()),
+              std::to_string(vdev.netns_cookie()),
+              vdev.gid_layout(),
+              vdev.socket(),
+              vdev.lost()});
+  list.print(out_);
+  if (!style_.columns.empty()) return;  // of a script
   const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
     if (!vdev.lost().empty())
@@ -210,7 +244,8 @@ void Output::show(const std::vector<v1::Vdev>& vdevs,
     for (const auto& gid : vdev.gids())
       line("gid " + std::to_string(gid.index()), gid.gid() + " (" + gid.type() + ")");
     for (const auto& row : vdev.quota())
-      line(row.kind(), std::to_string(row.used()) + " of " + limit_text(row.limit()));
+      line(row.kind(), amount_text(row.kind(), row.used(), style_.exact) + " of " +
+                           amount_text(row.kind(), row.limit(), style_.exact));
   }
 }
 
@@ -219,12 +254,14 @@ void Output::quota(const std::vector<v1::Vdev>& vdevs) {
     out_ << json_of_quota(vdevs) << '\n';
     return;
   }
-  Table table({{"VDEVICE"}, {"KIND"}, {"USED", kRight}, {"LIMIT", kRight}});
+  List table(kQuotaColumns, style_);
   const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
     for (const auto& row : vdev.quota())
-      table.add({names.of(vdev.name(), vdev.netns()), row.kind(), std::to_string(row.used()),
-                 limit_text(row.limit())});
+      table.add({names.of(vdev.name(), vdev.netns()), row.kind(),
+                 amount_text(row.kind(), row.used(), style_.exact),
+                 amount_text(row.kind(), row.limit(), style_.exact), vdev.tenant(), vdev.netns(),
+                 std::to_string(vdev.id()), who_of(vdev)});
   table.print(out_);
 }
 
@@ -233,12 +270,13 @@ void Output::gids(const std::vector<v1::Vdev>& vdevs) {
     out_ << json_of_gids(vdevs) << '\n';
     return;
   }
-  Table table({{"VDEVICE"}, {"INDEX", kRight}, {"GID"}, {"TYPE"}});
+  List table(kGidColumns, style_);
   const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
     for (const auto& gid : vdev.gids())
       table.add({names.of(vdev.name(), vdev.netns()), std::to_string(gid.index()), gid.gid(),
-                 gid.type()});
+                 gid.type(), vdev.tenant(), vdev.fabric(), vdev.netns(), vdev.netdev(),
+                 std::to_string(vdev.id()), who_of(vdev)});
   table.print(out_);
 }
 
@@ -247,9 +285,10 @@ void Output::parents(const std::vector<v1::Parent>& parents) {
     out_ << json_of(parents) << '\n';
     return;
   }
-  Table table({{"NAME"}, {"KIND"}, {"VDEVICES", kRight}, {"DETAIL"}});
+  List table(kParentColumns, style_);
   for (const auto& parent : parents)
-    table.add({parent.name(), parent.kind(), std::to_string(parent.vdevices()), parent.detail()});
+    table.add({parent.name(), parent.kind(), std::to_string(parent.vdevices()), parent.detail(),
+               parent.state(), parent.has_numa_node() ? std::to_string(parent.numa_node()) : ""});
   table.print(out_);
 }
 
@@ -258,13 +297,13 @@ void Output::classes(const std::vector<v1::Class>& classes) {
     out_ << json_of(classes) << '\n';
     return;
   }
-  Table table(
-      {{"NAME"}, {"PARENT"}, {"DEVICES", kRight}, {"GIVEN", kRight}, {"FREE", kRight}, {"QUOTA"}});
+  List table(kClassColumns, style_);
   for (const auto& its : classes) {
     if (!its.error().empty()) continue;
     table.add({its.name(), its.parent(), std::to_string(its.devices()), std::to_string(its.given()),
                its.free() == UINT32_MAX ? "any" : std::to_string(its.free()),
-               quota_text(its.quota())});
+               quota_text(its.quota(), style_.exact), its.parent_state(),
+               its.has_numa_node() ? std::to_string(its.numa_node()) : ""});
   }
   table.print(out_);
   for (const auto& its : classes)
@@ -276,12 +315,11 @@ void Output::claims(const std::vector<v1::Claim>& claims) {
     out_ << json_of(claims) << '\n';
     return;
   }
-  Table table(
-      {{"CLAIM"}, {"NAMESPACE/NAME"}, {"SHARE"}, {"CLASS"}, {"QUOTA"}, {"VDEVICES", kRight}});
+  List table(kClaimColumns, style_);
   for (const auto& claim : claims)
     for (const auto& share : claim.shares())
       table.add({claim.uid(), claim.namespace_() + "/" + claim.name(), share.id(), share.class_(),
-                 quota_text(share.quota()), std::to_string(share.vdevices())});
+                 quota_text(share.quota(), style_.exact), std::to_string(share.vdevices())});
   table.print(out_);
 }
 
@@ -290,14 +328,7 @@ void Output::budgets(const std::vector<v1::Budget>& budgets) {
     out_ << json_of(budgets) << '\n';
     return;
   }
-  Table table({{"NAME"},
-               {"OVERCOMMIT", kRight},
-               {"VDEVICES", kRight},
-               {"KIND"},
-               {"DEFAULT", kRight},
-               {"CEILING", kRight},
-               {"GIVEN", kRight},
-               {"USED", kRight}});
+  List table(kBudgetColumns, style_);
   for (const auto& budget : budgets) {
     const std::string overcommit = std::to_string(budget.overcommit()) + "%",
                       vdevices = std::to_string(budget.vdevices());
@@ -305,10 +336,11 @@ void Output::budgets(const std::vector<v1::Budget>& budgets) {
     for (const auto& row : budget.rows()) {
       if (!row.has_default_() && !row.has_ceiling()) continue;
       shown = true;
+      const auto amount = [&](uint64_t of) { return amount_text(row.kind(), of, style_.exact); };
       table.add({budget.name(), overcommit, vdevices, row.kind(),
-                 row.has_default_() ? limit_text(row.default_()) : "",
-                 row.has_ceiling() ? limit_text(row.ceiling()) : "", std::to_string(row.given()),
-                 std::to_string(row.used())});
+                 row.has_default_() ? amount(row.default_()) : "",
+                 row.has_ceiling() ? amount(row.ceiling()) : "", amount(row.given()),
+                 amount(row.used())});
     }
     if (!shown) table.add({budget.name(), overcommit, vdevices, "", "", "", "", ""});
   }
@@ -324,7 +356,7 @@ void Output::fabrics(const std::vector<v1::Fabric>& fabrics) {
     out_ << json_of(fabrics) << '\n';
     return;
   }
-  Table table({{"NAME"}, {"REACH"}, {"VDEVICES", kRight}, {"GIDS", kRight}, {"PEERS"}});
+  List table(kFabricColumns, style_);
   for (const auto& fabric : fabrics)
     table.add({fabric.name(), fabric.reach(), std::to_string(fabric.vdevices()),
                std::to_string(fabric.gids()),
@@ -341,17 +373,19 @@ void Output::cgroups(const std::vector<v1::CgroupUse>& uses) {
     out_ << json_of(uses) << '\n';
     return;
   }
-  Table table({{"CGROUP"}, {"VDEVICE"}, {"KIND"}, {"USED", kRight}});
+  List table(kCgroupColumns, style_);
   const auto names = names_of_rows(uses);
   for (const auto& use : uses)
     for (const auto& row : use.use())
       table.add({use.cgroup(), names.of(use.vdev(), use.netns()), row.kind(),
-                 std::to_string(row.used())});
+                 amount_text(row.kind(), row.used(), style_.exact), use.netns(),
+                 std::to_string(use.vdev_id())});
   table.print(out_);
 }
 
 void Output::connections(const std::vector<v1::Connection>& connections,
-                         const base::Result<std::vector<v1::QueuePair>>& queue_pairs) {
+                         const base::Result<std::vector<v1::QueuePair>>& queue_pairs,
+                         const Whose& whose) {
   if (format_ == Format::kJson) {
     out_ << json_of(connections) << '\n';
     return;
@@ -360,15 +394,7 @@ void Output::connections(const std::vector<v1::Connection>& connections,
   if (queue_pairs)
     for (const auto& row : *queue_pairs)
       transports.emplace(std::pair(row.vdev_id(), row.qpn()), row.transport());
-  Table table({{"VDEVICE"},
-               {"TENANT"},
-               {"TYPE"},
-               {"STATE"},
-               {"LOCAL"},
-               {"REMOTE"},
-               {"QPN", kRight},
-               {"TRANSPORT"},
-               {"AGE", kRight}});
+  List table(kConnectionColumns, style_);
   const auto names = names_of_rows(connections);
   for (const auto& row : connections) {
     const bool listens = row.state() == "LISTEN";
@@ -379,44 +405,53 @@ void Output::connections(const std::vector<v1::Connection>& connections,
                listens ? "" : end_text(row, row.remote(), row.remote_port()),
                row.local_qpn() != 0 ? std::to_string(row.local_qpn()) : "",
                transport != transports.end() ? transport->second : "",
-               listens ? "" : age_text(row.age_ms())});
+               listens ? "" : age_text(row.age_ms()),
+               row.remote_qpn() != 0 ? std::to_string(row.remote_qpn()) : "",
+               listens        ? "listener"
+               : row.active() ? "active"
+                              : "passive",
+               row.service(), listens ? std::to_string(row.waiting()) : "",
+               listens ? std::to_string(row.backlog()) : "", row.fabric(), row.netns(),
+               std::to_string(row.vdev_id()), who_among(whose, row.vdev_id())});
   }
   table.print(out_);
   if (!queue_pairs) out_ << "TRANSPORT is not known: " << queue_pairs.error().message() << '\n';
 }
 
 // What is only of the network is empty for others.
-void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs) {
+void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs, const Whose& whose) {
   if (format_ == Format::kJson) {
     out_ << json_of(queue_pairs) << '\n';
     return;
   }
-  Table table({{"VDEVICE"},
-               {"QPN", kRight},
-               {"PID", kRight},
-               {"TYPE"},
-               {"STATE"},
-               {"TRANSPORT"},
-               {"PEER"},
-               {"QPN", kRight},
-               {"RTT us", kRight},
-               {"WINDOW", kRight},
-               {"LOSSES", kRight},
-               {"RNR", kRight},
-               {"RESENT", kRight}});
+  List table(kQueuePairColumns, style_);
   const auto names = names_of_rows(queue_pairs);
   for (const auto& row : queue_pairs) {
     const bool on_network = row.transport() == "network";
     const auto number = [](bool shown, uint64_t value) {
       return shown ? std::to_string(value) : std::string();
     };
-    table.add({names.of(row.vdev(), row.netns()), std::to_string(row.qpn()),
-               std::to_string(row.pid()), row.type(), row.state(), row.transport(),
-               address_text(row.remote()), number(!row.remote().empty(), row.remote_qpn()),
+    table.add({names.of(row.vdev(), row.netns()),
+               std::to_string(row.qpn()),
+               std::to_string(row.pid()),
+               row.type(),
+               row.state(),
+               row.transport(),
+               address_text(row.remote()),
+               number(!row.remote().empty(), row.remote_qpn()),
                number(on_network && row.round_trip_us() != 0, row.round_trip_us()),
-               number(on_network, row.window()), number(on_network, losses_of(row)),
+               number(on_network, row.window()),
+               number(on_network, losses_of(row)),
                number(on_network, row.rnr_nak_retry_err()),
-               number(on_network, row.retransmitted())});
+               number(on_network, row.retransmitted()),
+               address_text(row.local()),
+               number(on_network, row.unanswered()),
+               number(row.rate() != 0, row.rate()),
+               std::to_string(row.direct_requests() + row.worker_requests()),
+               size_text(row.direct_bytes() + row.worker_bytes(), style_.exact),
+               row.netns(),
+               std::to_string(row.vdev_id()),
+               who_among(whose, row.vdev_id())});
   }
   table.print(out_);
 }
@@ -426,7 +461,7 @@ void Output::counters(const std::vector<v1::Counter>& counters) {
     out_ << json_of(counters) << '\n';
     return;
   }
-  Table table({{"SCOPE"}, {"COUNTER"}, {"VALUE", kRight}});
+  List table(kCounterColumns, style_);
   ShownNames names;
   for (const auto& counter : counters)
     if (counter.vdev_id() != 0) names.add(counter.vdev_id(), counter.scope());
@@ -435,7 +470,8 @@ void Output::counters(const std::vector<v1::Counter>& counters) {
     if (counter.value() != 0 && counter.name().rfind("quota_limit_", 0) != 0)
       table.add(
           {counter.vdev_id() != 0 ? names.of(counter.scope(), counter.netns()) : counter.scope(),
-           counter.name(), std::to_string(counter.value())});
+           counter.name(), std::to_string(counter.value()), counter.tenant(), counter.netns(),
+           counter.vdev_id() != 0 ? std::to_string(counter.vdev_id()) : ""});
   table.print(out_);
 }
 

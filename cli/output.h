@@ -6,10 +6,14 @@
 
 #include <vrdma/v1/admin.pb.h>
 
+#include <cstdint>
+#include <map>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cli/list.h"
 #include "core/base/error.h"
 
 namespace vrdma::cli {
@@ -18,10 +22,18 @@ enum class Format { kTable, kJson };
 
 class Output {
  public:
-  Output(std::ostream& out, Format format) : out_(out), format_(format) {}
+  // Of WHO: by the vdevice's id; see cli/who.h.
+  using Whose = std::map<uint64_t, std::string>;
+
+  // `style.columns` must be names of the columns that the command prints.
+  Output(std::ostream& out, Format format, Style style = {})
+      : out_(out), format_(format), style_(std::move(style)) {}
 
   void created(const v1::Vdev& vdev);  // prints no table, like ip(8)
-  void list(const std::vector<v1::Vdev>& vdevs);
+  // `all`: the vdevices of the daemon, to which references must be unique.
+  void list(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev>& all);
+  // References only, one per line.
+  void names(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev>& all);
   // The table sums up their queue pairs, or says why these are not known.
   void show(const std::vector<v1::Vdev>& vdevs,
             const base::Result<std::vector<v1::QueuePair>>& queue_pairs);
@@ -39,8 +51,9 @@ class Output {
   // The table has the transport of those whose queue pair is among `queue_pairs`. An error is
   // printed below it.
   void connections(const std::vector<v1::Connection>& connections,
-                   const base::Result<std::vector<v1::QueuePair>>& queue_pairs);
-  void queue_pairs(const std::vector<v1::QueuePair>& queue_pairs);
+                   const base::Result<std::vector<v1::QueuePair>>& queue_pairs,
+                   const Whose& whose = {});
+  void queue_pairs(const std::vector<v1::QueuePair>& queue_pairs, const Whose& whose = {});
   void counters(const std::vector<v1::Counter>& counters);
   // One line per event, flushed.
   void event(const v1::WatchEvent& event);
@@ -50,6 +63,7 @@ class Output {
  private:
   std::ostream& out_;
   const Format format_;
+  const Style style_;
 };
 
 }  // namespace vrdma::cli

@@ -1,5 +1,6 @@
 #include "cli/top.h"
 
+#include <langinfo.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -10,14 +11,17 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <map>
+#include <memory>
+#include <set>
 #include <sstream>
 
 #include "api/client.h"
 #include "cli/json.h"
-#include "cli/table.h"
+#include "cli/list.h"
+#include "cli/size_text.h"
+#include "cli/top_rows.h"
 #include "core/base/fd.h"
 
 namespace vrdma::cli {
@@ -25,51 +29,6 @@ namespace vrdma::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// The sums of a vdevice's counters that a row needs.
-struct Sums {
-  std::string name, tenant, netns;
-  uint64_t sessions = 0, qps = 0;
-  uint64_t direct_requests = 0, direct_bytes = 0, worker_requests = 0, worker_bytes = 0;
-  uint64_t refused = 0;
-};
-
-bool begins(const std::string& text, const char* with) { return text.rfind(with, 0) == 0; }
-
-// By name and id.
-std::map<std::pair<std::string, uint64_t>, Sums> sums_of(const std::vector<v1::Counter>& counters) {
-  std::map<std::pair<std::string, uint64_t>, Sums> all;
-  for (const auto& counter : counters) {
-    if (counter.vdev_id() == 0) continue;
-    Sums& sums = all[{counter.scope(), counter.vdev_id()}];
-    sums.name = counter.scope();
-    sums.netns = counter.netns();
-    const std::string& name = counter.name();
-    const uint64_t value = counter.value();
-    sums.tenant = counter.tenant();
-    if (name == "sessions")
-      sums.sessions = value;
-    else if (begins(name, "qps_"))
-      sums.qps += value;
-    else if (name == "work_requests_direct")
-      sums.direct_requests = value;
-    else if (name == "work_bytes_direct")
-      sums.direct_bytes = value;
-    else if (begins(name, "work_requests_"))
-      sums.worker_requests += value;
-    else if (begins(name, "work_bytes_"))
-      sums.worker_bytes += value;
-    else if (name == "requests_refused" || begins(name, "quota_refused_") ||
-             begins(name, "work_failed_"))
-      sums.refused += value;
-  }
-  return all;
-}
-
-double rate(uint64_t before, uint64_t now, double seconds) {
-  if (now < before) before = 0;
-  return seconds > 0 ? static_cast<double>(now - before) / seconds : 0;
-}
 
 // Switches the terminal to an empty screen, and restores it in the destructor.
 class Screen {
@@ -88,21 +47,25 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
-  // Prints as many lines of `text` as fit.
-  void draw(const std::string& text) const {
-    winsize size{};
-    const size_t lines =
-        ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
+  [[nodiscard]] static unsigned width() { return size().ws_col; }
+  // Prints as many lines of `text` as fit. The terminal cuts lines that are too long.
+  static void draw(const std::string& text) {
+    const size_t lines = size().ws_row;
     std::istringstream in(text);
-    std::cout << "\033[H";
+    std::cout << "\033[H\033[?7l";
     std::string line;
     for (size_t i = 0; i < lines && std::getline(in, line); ++i)
-      std::cout << (i > 0 ? "\n" : "") << line.substr(0, size.ws_col > 0 ? size.ws_col : 80)
-                << "\033[K";
-    std::cout << "\033[J" << std::flush;
+      std::cout << (i > 0 ? "\n" : "") << line << "\033[K";
+    std::cout << "\033[J\033[?7h" << std::flush;
   }
 
  private:
+  static winsize size() {
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+      size = {24, 80, 0, 0};
+    return size;
+  }
   termios before_{};
 };
 
@@ -118,121 +81,166 @@ base::Result<base::Fd> catch_signals() {
   return fd;
 }
 
-// Waits until `end`; false if the user ends the program.
-bool wait(Clock::time_point end, const base::Fd& signals, bool keys) {
+// Waits for the end or a key, and returns the key; 0: the end, q: the user ends the program.
+char wait_for_key(Clock::time_point end, const base::Fd& signals, bool keys) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) return true;
+    if (left <= 0) return 0;
     std::array<pollfd, 2> ready{pollfd{signals.get(), POLLIN, 0},
                                 pollfd{keys ? STDIN_FILENO : -1, POLLIN, 0}};
     if (::poll(ready.data(), ready.size(), static_cast<int>(left)) <= 0) continue;
-    if (ready[0].revents != 0) return false;
+    if (ready[0].revents != 0) return 'q';
+    if (ready[1].revents == 0) continue;
     char key = 0;
-    if (ready[1].revents != 0 && (::read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q'))
-      return false;
+    return ::read(STDIN_FILENO, &key, 1) == 1 ? key : 'q';
   }
 }
 
-std::string table_of(const std::vector<TopRow>& rows) {
-  constexpr auto kNumber = Table::Align::kRight;
-  Table table({{"VDEVICE"},
-               {"TENANT"},
-               {"SESSIONS", kNumber},
-               {"QPS", kNumber},
-               {"DIRECT/S", kNumber},
-               {"BYTES/S", kNumber},
-               {"WORKER/S", kNumber},
-               {"BYTES/S", kNumber},
-               {"REFUSED/S", kNumber},
-               {"WHO", Table::Align::kLeft, true}});
-  std::map<std::string, int> named;
-  for (const auto& row : rows) ++named[row.name];
+bool shows_blocks() { return std::string(::nl_langinfo(CODESET)) == "UTF-8"; }
+
+// What one reading tells: of processes the queue pairs, of vdevices the counters.
+struct Reading {
+  std::vector<v1::Counter> counters;
+  std::vector<v1::QueuePair> queue_pairs;
+  Clock::time_point time;
+};
+
+class Top {
+ public:
+  Top(api::Client& client, const TopSettings& settings)
+      : client_(client),
+        settings_(settings),
+        sort_(settings.sort),
+        by_process_(settings.by_process),
+        history_(shows_blocks()) {}
+
+  base::Result<void> run();
+
+ private:
+  [[nodiscard]] base::Result<Reading> read();
+  [[nodiscard]] base::Result<std::vector<TopRow>> rows(const Reading& now);
+  void print(const std::vector<TopRow>& rows, double seconds);
+  [[nodiscard]] std::string table_of(const std::vector<TopRow>& rows, const Style& style) const;
+  // False: the user ends the program.
+  [[nodiscard]] bool on_key(char key);
+
+  api::Client& client_;
+  const TopSettings& settings_;
+  std::string sort_;
+  bool by_process_;
+  TopHistory history_;
+  Reading before_;
+  std::unique_ptr<Screen> screen_;
+};
+
+base::Result<Reading> Top::read() {
+  Reading reading;
+  if (by_process_) {
+    auto queue_pairs = client_.list_queue_pairs("");
+    if (!queue_pairs) return base::pass(std::move(queue_pairs).error());
+    reading.queue_pairs = std::move(*queue_pairs);
+  } else {
+    auto counters = client_.counters("");
+    if (!counters) return base::pass(std::move(counters).error());
+    reading.counters = std::move(*counters);
+  }
+  reading.time = Clock::now();
+  return reading;
+}
+
+base::Result<std::vector<TopRow>> Top::rows(const Reading& now) {
+  const double seconds = std::chrono::duration<double>(now.time - before_.time).count();
+  auto rows = by_process_ ? process_rows(before_.queue_pairs, now.queue_pairs, seconds)
+                          : top_rows(before_.counters, now.counters, seconds);
+  auto vdevs = client_.list_vdevs();
+  if (!vdevs) return base::pass(std::move(vdevs).error());
+  std::erase_if(*vdevs, [&](const v1::Vdev& vdev) { return !settings_.filter.fits(vdev, true); });
+  keep_vdevices(*vdevs, &rows);
+  if (!settings_.once) history_.add(now.time, &rows);
+  sort_rows(sort_, &rows);
+  return rows;
+}
+
+std::string Top::table_of(const std::vector<TopRow>& rows, const Style& style) const {
+  List table(kTopColumns, style);
+  std::map<std::string, std::set<uint64_t>> named;
+  for (const auto& row : rows) named[row.name].insert(row.id);
   for (const auto& row : rows)
-    table.add({named[row.name] > 1 ? row.netns + "/" + row.name : row.name, row.tenant,
-               std::to_string(row.sessions), std::to_string(row.qps),
+    table.add({named[row.name].size() > 1 ? row.netns + "/" + row.name : row.name, row.tenant,
+               row.pid != 0 ? std::to_string(row.pid) : "",
+               row.pid != 0 ? "" : std::to_string(row.sessions), std::to_string(row.qps),
                short_number(row.direct.requests), short_number(row.direct.bytes),
                short_number(row.worker.requests), short_number(row.worker.bytes),
-               short_number(row.refused), row.who});
+               row.pid != 0 ? "" : short_number(row.refused), row.reason, row.minute, row.who,
+               row.netns, std::to_string(row.id)});
   std::ostringstream text;
   table.print(text);
   return text.str();
 }
 
-}  // namespace
-
-std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
-                             const std::vector<v1::Counter>& now, double seconds) {
-  const auto then = sums_of(before);
-  std::vector<TopRow> rows;
-  for (const auto& [key, sums] : sums_of(now)) {
-    const auto it = then.find(key);
-    const Sums old = it != then.end() ? it->second : Sums{};
-    TopRow row{sums.name,     sums.tenant, sums.netns, {}, key.second,
-               sums.sessions, sums.qps,    {},         {}, 0};
-    row.direct = {rate(old.direct_requests, sums.direct_requests, seconds),
-                  rate(old.direct_bytes, sums.direct_bytes, seconds)};
-    row.worker = {rate(old.worker_requests, sums.worker_requests, seconds),
-                  rate(old.worker_bytes, sums.worker_bytes, seconds)};
-    row.refused = rate(old.refused, sums.refused, seconds);
-    rows.push_back(std::move(row));
+void Top::print(const std::vector<TopRow>& rows, double seconds) {
+  if (screen_) {
+    Style style = settings_.style;
+    style.width = screen_->width();
+    screen_->draw(table_of(rows, style) + "\nby " + sort_ + "; < > order, p " +
+                  (by_process_ ? "vdevices" : "processes") + ", q ends\n");
+  } else if (settings_.format == Format::kJson) {
+    std::cout << json_of(rows, seconds) << std::endl;
+  } else {
+    std::cout << table_of(rows, settings_.style) << (settings_.once ? "" : "\n") << std::flush;
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const TopRow& a, const TopRow& b) {
-    return a.direct.bytes + a.worker.bytes > b.direct.bytes + b.worker.bytes;
-  });
-  return rows;
 }
 
-void name_pods(const std::vector<v1::Vdev>& vdevs, std::vector<TopRow>* rows) {
-  std::map<uint64_t, std::string> pods;
-  for (const auto& vdev : vdevs) pods[vdev.id()] = pod_of(vdev);
-  for (auto& row : *rows) row.who = pods[row.id];
+bool Top::on_key(char key) {
+  const auto& keys = top_sort_keys();
+  const auto at = static_cast<size_t>(std::find(keys.begin(), keys.end(), sort_) - keys.begin());
+  if (key == '>') sort_ = keys[(at + 1) % keys.size()];
+  if (key == '<') sort_ = keys[(at + keys.size() - 1) % keys.size()];
+  if (key == 'p') by_process_ = !by_process_;
+  return key != 'q' && key != 'Q';
 }
 
-std::string short_number(double number) {
-  static constexpr std::array kUnits{"", "k", "M", "G", "T", "P"};
-  size_t unit = 0;
-  while (number >= 999.5 && unit + 1 < kUnits.size()) {
-    number /= 1000;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  (void)std::snprintf(text.data(), text.size(), unit > 0 && number < 9.95 ? "%.1f%s" : "%.0f%s",
-                      number, kUnits[unit]);
-  return text.data();
-}
-
-base::Result<void> run_top(api::Client& client, const TopSettings& settings) {
+base::Result<void> Top::run() {
   auto signals = catch_signals();
   if (!signals) return base::pass(std::move(signals).error());
-  const bool draws = settings.format == Format::kTable && !settings.once &&
-                     ::isatty(STDOUT_FILENO) != 0 && ::isatty(STDIN_FILENO) != 0;
-  std::unique_ptr<Screen> screen;
-  if (draws) screen = std::make_unique<Screen>();
-  auto before = client.counters("");
-  if (!before) return base::pass(std::move(before).error());
-  auto looked = Clock::now();
-  const auto interval =
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.interval));
-  while (wait(looked + interval, *signals, draws)) {
-    auto now = client.counters("");
+  if (settings_.format == Format::kTable && !settings_.once && ::isatty(STDOUT_FILENO) != 0 &&
+      ::isatty(STDIN_FILENO) != 0)
+    screen_ = std::make_unique<Screen>();
+  auto first = read();
+  if (!first) return base::pass(std::move(first).error());
+  before_ = std::move(*first);
+  const auto interval = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(settings_.interval));
+  std::vector<TopRow> shown;
+  for (;;) {
+    if (const char key = wait_for_key(before_.time + interval, *signals, screen_ != nullptr)) {
+      const bool was_by_process = by_process_;
+      if (!on_key(key)) return {};
+      sort_rows(sort_, &shown);
+      if (was_by_process == by_process_) {
+        print(shown, 0);
+        continue;
+      }
+      auto begun = read();  // of other objects
+      if (!begun) return base::pass(std::move(begun).error());
+      before_ = std::move(*begun);
+      continue;
+    }
+    auto now = read();
     if (!now) return base::pass(std::move(now).error());
-    const auto time = Clock::now();
-    const double seconds = std::chrono::duration<double>(time - looked).count();
-    auto rows = top_rows(*before, *now, seconds);
-    const auto vdevs = client.list_vdevs();
-    if (!vdevs) return base::pass(vdevs.error());
-    name_pods(*vdevs, &rows);
-    if (screen)
-      screen->draw(table_of(rows) + "\nq ends\n");
-    else if (settings.format == Format::kJson)
-      std::cout << json_of(rows, seconds) << std::endl;
-    else
-      std::cout << table_of(rows) << (settings.once ? "" : "\n") << std::flush;
-    if (settings.once || !std::cout) break;
-    before = std::move(now);
-    looked = time;
+    auto made = rows(*now);
+    if (!made) return base::pass(std::move(made).error());
+    shown = std::move(*made);
+    print(shown, std::chrono::duration<double>(now->time - before_.time).count());
+    if (settings_.once || !std::cout) return {};
+    before_ = std::move(*now);
   }
-  return {};
+}
+
+}  // namespace
+
+base::Result<void> run_top(api::Client& client, const TopSettings& settings) {
+  return Top(client, settings).run();
 }
 
 }  // namespace vrdma::cli

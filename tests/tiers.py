@@ -99,7 +99,7 @@ ROWS = [
     (r"integrity\.(direct|mediated|network|all)$", "gate", ""),
     (r"integrity\.", "all", "a wrong byte, or a completion that is lost or twice, in an order that no test names"),
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),
-    (r"integration\.(fabric_reach|on_the_wire|peers|bad_input|doctor|observe|c_api|oci_hook|claims|neighbour)$", "gate", ""),
+    (r"integration\.(fabric_reach|on_the_wire|peers|bad_input|doctor|observe|lists|c_api|oci_hook|claims|neighbour)$", "gate", ""),
     (r"integration\.remote_metrics", "release=gate dev=all", ""),
     (r"integration\.prometheus", "all", "what a real Prometheus refuses to read, an expression of the dashboard that has no answer"),
     (r"integration\.environment", "dev=all", "an environment variable that the libraries misread"),

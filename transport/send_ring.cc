@@ -27,11 +27,13 @@ uint64_t bytes_of(const rdma::WorkRequest& request) {
 }
 
 // Counts a request that succeeded. The receiver of a datagram counts it too.
-void count_traffic(const rdma::Qp& qp, const rdma::WorkRequest& request) {
+void count_traffic(rdma::Qp& qp, const rdma::WorkRequest& request) {
   rdma::TrafficCounters& traffic = qp.context->device->counters.traffic;
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   const rdma::Traffic one{1, bytes_of(request)};
   traffic.count(qp.type, one.bytes);
+  ++qp.by_worker.requests;
+  qp.by_worker.bytes += one.bytes;
   if (verbs::is_local(opcode)) return;
   if (!verbs::is_connected(qp.type)) {
     const bool multicast = qp.type == verbs::QpType::kUd && request.wqe.ud.dgid[0] == 0xff;

@@ -189,6 +189,8 @@ void Qp::collect_direct() {
   TrafficCounters& traffic = context->device->counters.traffic;
   traffic.direct.requests += all.requests;
   traffic.direct.bytes += all.bytes;
+  by_program.requests += all.requests;
+  by_program.bytes += all.bytes;
   count_exchange(all, reads);
 }
 

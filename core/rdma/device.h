@@ -293,6 +293,8 @@ struct Qp {
   };
   Counted counted;
   DirectCount direct_count;
+  // What its program and workers executed since it was made, or since its worker took it over.
+  Traffic by_program, by_worker;
   Charges charges;
 
   // Adds what the program did by itself since the last time to the device's counters, and to the

@@ -28,7 +28,7 @@ refused() { # PATTERN COMMAND...: fails with one line that says so
   local pattern=$1 status=0
   shift
   "$@" >"$T/out" 2>"$T/err" || status=$?
-  [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "$*: status $status"; }
+  [[ ( $status -eq 1 || $status -eq 125 ) && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "$*: status $status"; }
   grep -qE -- "$pattern" "$T/err" || { cat "$T/err"; fail "$*: it does not say '$pattern'"; }
   say "refused: $(cat "$T/err")"
 }
@@ -83,7 +83,7 @@ vdev_create vc c eth0
 complete_words() { # WORD: what may stand behind "vrdmactl vdev show"
   PATH=$BUILD/bin:$PATH VRDMA_RUN_DIR=$R bash -c '
     source <(vrdmactl completion bash)
-    COMP_WORDS=(vrdmactl vdev show "$1") COMP_CWORD=3
+    COMP_WORDS=(vrdmactl vdev show "$1") COMP_CWORD=3 COMP_LINE="vrdmactl vdev show $1" COMP_POINT=1000
     _vrdmactl
     printf "%s\n" "${COMPREPLY[@]}" | sort' - "$1"
 }

@@ -86,6 +86,29 @@ ctl top --once --interval 0.1 -o json | python3 -c '
 import json, sys
 rows = {v["name"]: v for v in json.load(sys.stdin)["vdevs"]}
 assert set(rows) == {"va", "vb"} and rows["va"]["direct"]["bytes_per_s"] == 0, rows' || fail "top's JSON is another"
+say "top by process, and why something is refused"
+tcp_server a nobody ib_write_bw -F -d va -x "$INDEX_A" -D 20
+spawn client b nobody ib_write_bw -F -d vb -x "$INDEX_B" -D 20 10.0.0.1
+moves() { # the client's process has a row, and its bytes are its own
+  ctl top -p --once --interval 0.3 -o json | python3 -c '
+import json, sys
+rows = {v["pid"]: v for v in json.load(sys.stdin)["vdevs"]}
+mine = rows[int(sys.argv[1])]
+sys.exit(not (mine["name"] == "vb" and mine["qps"] == 1 and mine["direct"]["bytes_per_s"] > 1e6))' "${PID[client]}" 2>/dev/null
+}
+wait_until 15 moves || fail "top -p: $(ctl top -p --once)"
+kill_programs client server
+unused() { [[ $(ctl quota show va --columns kind,used | awk '$1 == "qp" { print $2 }') -eq 0 ]]; }
+wait_until 10 unused || fail "va has queue pairs of a program that has ended"
+ctl quota set va qp=0
+VRDMA_RUN_DIR=$R "$BUILD/bin/vrdmactl" top --interval 0.2 --columns vdevice,reason >"$T/top.log" &
+PID[top]=$!
+is_told() { grep -q '^va  *quota:qp$' "$T/top.log"; }
+refuse() { LIMIT=5 on a nobody ibv_rc_pingpong -d va -g "$INDEX_A" >/dev/null 2>&1 || true; is_told; }
+wait_until 15 refuse || fail "no reason: $(tail -n 5 "$T/top.log")"
+kill_programs top
+ctl quota set va qp=8
+
 # On a terminal: top draws, q ends it, and the terminal is restored.
 VRDMA_RUN_DIR=$R timeout 20 python3 - "$BUILD/bin/vrdmactl" <<'END' || fail "top on a terminal"
 import os, pty, sys, termios, time
@@ -95,7 +118,10 @@ if pid == 0:
 seen = b""
 while b"q ends" not in seen:
     seen += os.read(tty, 4096)
-assert b"va" in seen and b"\x1b[?1049h" in seen
+assert b"va" in seen and b"\x1b[?1049h" in seen and b"by bytes" in seen
+os.write(tty, b">")
+while b"by requests" not in seen:
+    seen += os.read(tty, 4096)
 os.write(tty, b"q")
 try:
     while True:
@@ -116,12 +142,13 @@ log = [json.loads(line) for line in open(sys.argv[2])]
 got = [(a["audit"], a["object"], a["result"]) for a in audit]
 assert got == [("vdev create", "va", "done"), ("vdev create", "vb", "done"), ("vdev create", "vc", "done"),
                ("vdev delete", "vc", "done"), ("vdev create", "vd", "done"), ("vdev delete", "vd", "done"),
+               ("quota set", "va", "done"), ("quota set", "va", "done"),
                ("vdev create", "va", "refused"), ("quota set", "va", "done")], got
 for a in audit:
     assert a["uid"] == 0 and a["pid"] > 0 and a["program"] == "vrdmactl", a
-assert audit[6]["errno"] == 17 and "va" in audit[6]["error"]
+assert audit[8]["errno"] == 17 and "va" in audit[8]["error"]
 assert "netdev=eth0" in audit[0]["arguments"] and "qp=8" in audit[0]["arguments"]
-words = dict(word.split("=", 1) for word in audit[7]["arguments"].split())
+words = dict(word.split("=", 1) for word in audit[9]["arguments"].split())
 assert words["qp"] == "9" and words["netns"].endswith("-a") and int(words["id"]) > 0, words
 assert audit[0]["arguments"].endswith(" id=" + words["id"]), "another va"
 assert [a["message"] for a in audit] == [l["message"] for l in log if "audit" in l]

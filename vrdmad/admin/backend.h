@@ -280,6 +280,10 @@ struct QueuePairRow {
   std::string local, remote;           // GIDs; empty: it is not connected
   uint32_t remote_qpn = 0;
   rdma::Sender::OnNetwork network;
+  struct Work {
+    uint64_t requests = 0, bytes = 0;
+  };
+  Work by_program, by_worker;
 };
 
 struct WatchEvent {

@@ -211,6 +211,10 @@ void fill(v1::QueuePair& out, const QueuePairRow& row) {
   out.set_local_ack_timeout_err(row.network.losses.local_ack_timeout_err);
   out.set_rnr_nak_retry_err(row.network.losses.rnr_nak_retry_err);
   out.set_retransmitted(row.network.losses.retransmitted);
+  out.set_direct_requests(row.by_program.requests);
+  out.set_direct_bytes(row.by_program.bytes);
+  out.set_worker_requests(row.by_worker.requests);
+  out.set_worker_bytes(row.by_worker.bytes);
 }
 
 }  // namespace vrdma::vrdmad

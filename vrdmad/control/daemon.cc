@@ -65,6 +65,24 @@ std::string label_value(const VdevSpec& spec, const std::string& key) {
   return found != spec.labels.end() ? found->second : std::string();
 }
 
+std::vector<std::string> container_ids(const VdevSpec& spec) {
+  std::vector<std::string> ids;
+  for (const auto& container : spec.containers) ids.push_back(container.id);
+  const std::string label = label_value(spec, "container");
+  if (ids.empty() && !label.empty()) ids.push_back(label);
+  return ids;
+}
+
+Directory::Entry entry_of(const VdevSpec& spec, uint64_t cookie, uint32_t number,
+                          const std::string& fabric, const std::string& tenant) {
+  Directory::Entry entry{spec.name, spec.netns, cookie, number,
+                         fabric,    tenant,     {},     container_ids(spec)};
+  const std::string space = label_value(spec, HookBackend::kNamespaceLabel),
+                    pod = label_value(spec, HookBackend::kPodNameLabel);
+  if (!space.empty() && !pod.empty()) entry.pod = space + "/" + pod;
+  return entry;
+}
+
 std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
   std::vector<QuotaRow> result;
   for (const auto& row : rows) {
@@ -167,8 +185,8 @@ Daemon::Record* Daemon::find(uint64_t id) {
 
 Daemon::Record& Daemon::enter(std::unique_ptr<Record> record) {
   Record& entered = *record;
-  directory_.add(entered.id, {entered.spec.name, entered.spec.netns, entered.link.netns_cookie,
-                              entered.number, entered.fabric, entered.tenant});
+  directory_.add(entered.id, entry_of(entered.spec, entered.link.netns_cookie, entered.number,
+                                      entered.fabric, entered.tenant));
   records_.emplace(entered.id, std::move(record));
   return entered;
 }

@@ -100,6 +100,7 @@ Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
   if (!watch) return pass(std::move(watch.error()));
   watches.merge(*watch);
   spec.containers.push_back(container);
+  directory_.set_containers(id, container_ids(spec));
   begun.existed = false;
   begun.on_disk =
       record != nullptr ? store(*record).share() : writer_.write(lost_.at(id).vdev).share();
@@ -285,10 +286,11 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
   if (spec->containers.empty()) return end_by_itself(id, what);
   spec->netns = netns_of(spec->containers.front());
   spdlog::info("vdevice {}: {}", label_of(spec->netns, spec->name), what);
+  directory_.set_containers(id, container_ids(*spec));
   if (record == nullptr) return writer_.write_later(lost_.at(id).vdev);
   record->label = label_of(spec->netns, spec->name);
-  directory_.add(id, {spec->name, spec->netns, record->link.netns_cookie, record->number,
-                      record->fabric, record->tenant});
+  directory_.add(id, entry_of(*spec, record->link.netns_cookie, record->number, record->fabric,
+                              record->tenant));
   store_again(*record);
   tell(WatchEvent::Type::kChanged, info(*record), what);
 }

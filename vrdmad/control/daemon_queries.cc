@@ -92,6 +92,8 @@ struct QueuePairPages {
       row.remote_qpn = of.remote_qpn;
     }
     row.network = of.network;
+    row.by_program = {of.by_program.requests, of.by_program.bytes};
+    row.by_worker = {of.by_worker.requests, of.by_worker.bytes};
     return row;
   }
 };

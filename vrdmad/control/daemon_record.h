@@ -112,6 +112,11 @@ struct Daemon::Begun {
 [[nodiscard]] inline std::string fabric_of(const StoredVdev& vdev) {
   return fabric_of(vdev.spec, vdev.id);
 }
+// Of the vdevice in the directory.
+[[nodiscard]] Directory::Entry entry_of(const VdevSpec& spec, uint64_t cookie, uint32_t number,
+                                        const std::string& fabric, const std::string& tenant);
+// Of its containers; without any, what an operator's label `container` says.
+[[nodiscard]] std::vector<std::string> container_ids(const VdevSpec& spec);
 // Empty: it has no such label.
 [[nodiscard]] std::string label_value(const VdevSpec& spec, const std::string& key);
 // The GIDs of all addresses of the netdev.

@@ -77,8 +77,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& sto
 Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
   const uint64_t id = vdev.id;
   const bool same_boot = vdev.boot_id == boot_id_;
-  directory_.add(id, {vdev.spec.name, vdev.spec.netns, same_boot ? vdev.netns_cookie : 0,
-                      vdev.number, fabric_of(vdev), tenant_of(vdev.spec, id)});
+  directory_.add(id, entry_of(vdev.spec, same_boot ? vdev.netns_cookie : 0, vdev.number,
+                              fabric_of(vdev), tenant_of(vdev.spec, id)));
   Lost& lost = lost_.insert_or_assign(id, Lost()).first->second;
   lost.vdev = std::move(vdev);
   lost.reason = reason;

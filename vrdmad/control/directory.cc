@@ -29,6 +29,8 @@ void Directory::add(uint64_t id, Entry entry) {
   remove(id);
   by_name_[entry.name].insert(id);
   by_text_[{entry.netns, entry.name}].insert(id);
+  if (!entry.pod.empty()) by_pod_[entry.pod].insert(id);
+  for (const auto& container : entry.containers) by_container_[container].insert(id);
   if (entry.cookie != 0) {
     Space& space = spaces_[entry.cookie];
     space.by_name.emplace(entry.name, id);
@@ -46,6 +48,8 @@ void Directory::remove(uint64_t id) {
   const Entry& entry = it->second;
   erase_from(by_name_, entry.name, id);
   erase_from(by_text_, std::pair(entry.netns, entry.name), id);
+  erase_from(by_pod_, entry.pod, id);
+  for (const auto& container : entry.containers) erase_from(by_container_, container, id);
   if (const auto space = spaces_.find(entry.cookie); space != spaces_.end()) {
     const auto named = space->second.by_name.find(entry.name);
     if (named != space->second.by_name.end() && named->second == id) {
@@ -61,8 +65,43 @@ void Directory::remove(uint64_t id) {
   entries_.erase(it);
 }
 
+void Directory::set_containers(uint64_t id, std::vector<std::string> containers) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  for (const auto& container : it->second.containers) erase_from(by_container_, container, id);
+  for (const auto& container : containers) by_container_[container].insert(id);
+  it->second.containers = std::move(containers);
+}
+
+std::set<uint64_t> Directory::of_container(const std::string& prefix) const {
+  // A whole id is no prefix of others, whatever ids users choose.
+  if (const auto whole = by_container_.find(prefix); whole != by_container_.end())
+    return whole->second;
+  std::set<uint64_t> ids;
+  if (prefix.empty()) return ids;
+  for (auto it = by_container_.lower_bound(prefix);
+       it != by_container_.end() && it->first.starts_with(prefix); ++it)
+    ids.insert(it->second.begin(), it->second.end());
+  return ids;
+}
+
+Result<uint64_t> Directory::only(const std::set<uint64_t>& ids,
+                                 const std::string& reference) const {
+  if (ids.size() == 1) return *ids.begin();
+  return fail(ENOTUNIQ, "'" + printable(reference) + "' means " + std::to_string(ids.size()) +
+                            " vdevices, name one of them as id:N: " + candidates(ids));
+}
+
 Result<uint64_t> Directory::find(const std::string& reference) const {
-  static const std::string kId = "id:";
+  static const std::string kId = "id:", kContainer = "container:";
+  if (reference.rfind(kContainer, 0) == 0 && reference.find('/') == std::string::npos) {
+    const std::string prefix = reference.substr(kContainer.size());
+    const auto ids = of_container(prefix);
+    if (!ids.empty()) return only(ids, reference);
+    return fail(ENOENT, prefix.empty() ? "container: is without the beginning of a container's id"
+                                       : "no container whose id begins with '" + printable(prefix) +
+                                             "' has a vdevice");
+  }
   if (reference.rfind(kId, 0) == 0 && reference.find('/') == std::string::npos) {
     uint64_t id = 0;
     const char* const last = reference.data() + reference.size();
@@ -81,19 +120,36 @@ Result<uint64_t> Directory::find(const std::string& reference) const {
                               printable(reference) +
                               "', name one of them as NETNS/NAME: " + candidates(named->second));
   }
+  const auto pod = by_pod_.find(reference);
+  return find_in_netns(reference, pod != by_pod_.end() ? pod->second : std::set<uint64_t>());
+}
+
+Result<uint64_t> Directory::find_in_netns(const std::string& reference,
+                                          const std::set<uint64_t>& also) const {
+  const size_t slash = reference.rfind('/');
   const std::string netns = reference.substr(0, slash), name = reference.substr(slash + 1);
   const auto texts = created_as(netns, name);
-  if (texts.size() == 1) return *texts.begin();
-  // Another text for the namespace, or a text that has referred to several.
-  if (by_name_.contains(name))
-    if (const auto cookie = cookie_of_(netns))
-      if (const auto its = at(*cookie, name)) return *its;
+  std::optional<uint64_t> its;
+  if (texts.size() == 1) {
+    its = *texts.begin();
+  } else if (by_name_.contains(name)) {
+    // Another text for the namespace, or a text that has referred to several.
+    if (const auto cookie = cookie_of_(netns)) its = at(*cookie, name);
+  }
+  if (!also.empty()) {
+    std::set<uint64_t> all = also;
+    if (its) all.insert(*its);
+    if (!its) all.insert(texts.begin(), texts.end());
+    return only(all, reference);
+  }
+  if (its) return *its;
   if (!texts.empty())
     return fail(ENOTUNIQ, "'" + printable(reference) + "' was the name of " +
                               std::to_string(texts.size()) +
                               " vdevices, name one of them as id:N: " + candidates(texts));
-  return fail(ENOENT,
-              "there is no vdevice '" + printable(name) + "' in netns '" + printable(netns) + "'");
+  return fail(ENOENT, "there is no vdevice '" + printable(name) + "' in netns '" +
+                          printable(netns) + "'" +
+                          (by_pod_.empty() ? "" : ", and no pod of that name has one"));
 }
 
 std::optional<uint64_t> Directory::at(uint64_t cookie, const std::string& name) const {

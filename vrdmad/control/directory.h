@@ -1,11 +1,14 @@
 // Finds the vdevice of an operator's reference, and the vdevices of a namespace or fabric.
 //
-//   reference := NAME | NETNS "/" NAME | "id:" digits
+//   reference := NAME | NETNS "/" NAME | "id:" digits | "container:" prefix | NAMESPACE "/" POD
 //
 // A name is unique in its network namespace, not on the host: each pod may have its mlx5_0. NAME
 // alone suffices while only one vdevice has it. NETNS is the text that the vdevice was created
 // with, or any other that refers to the same namespace now. It may be a path, so the last slash
-// separates. An id is never reused.
+// separates. An id is never reused. A prefix of a container's id names the vdevices of that
+// container, and a pod of Kubernetes those of the pod. No meaning is preferred: a reference that
+// fits several vdevices names none of them, because users of containers choose such names and must
+// not direct an operator's command to another vdevice.
 //
 // Every query is a map lookup, because a host may have a thousand pods. Lost vdevices are included.
 // Belongs to the control thread.
@@ -33,6 +36,8 @@ class Directory {
     uint64_t cookie = 0;  // of the namespace; 0: unknown in this boot
     uint32_t number = 0;  // of its session socket
     std::string fabric, tenant;
+    std::string pod = {};                      // NAMESPACE/POD; empty: none
+    std::vector<std::string> containers = {};  // their ids
   };
   // The cookie of the namespace that a text refers to now; none: no namespace.
   using CookieOf = std::function<std::optional<uint64_t>(const std::string& netns)>;
@@ -41,6 +46,8 @@ class Directory {
 
   void add(uint64_t id, Entry entry);  // replaces the entry of that id
   void remove(uint64_t id);            // does nothing without an entry
+  // Replaces the containers of the entry of that id.
+  void set_containers(uint64_t id, std::vector<std::string> containers);
 
   // ENOENT: no match. ENOTUNIQ: several; the sentence names them.
   [[nodiscard]] base::Result<uint64_t> find(const std::string& reference) const;
@@ -69,13 +76,22 @@ class Directory {
     std::unordered_map<std::string, uint64_t> by_name;
     std::set<uint32_t> numbers;
   };
+  // By name and netns. `also`: candidates for another reason.
+  [[nodiscard]] base::Result<uint64_t> find_in_netns(const std::string& reference,
+                                                     const std::set<uint64_t>& also) const;
+  [[nodiscard]] std::set<uint64_t> of_container(const std::string& prefix) const;
+  // The only one of them, or ENOTUNIQ.
+  [[nodiscard]] base::Result<uint64_t> only(const std::set<uint64_t>& ids,
+                                            const std::string& reference) const;
   [[nodiscard]] std::string candidates(const std::set<uint64_t>& ids) const;
 
   CookieOf cookie_of_;
   std::unordered_map<uint64_t, Entry> entries_;
   std::unordered_map<std::string, std::set<uint64_t>> by_name_;
   std::map<std::pair<std::string, std::string>, std::set<uint64_t>> by_text_;  // netns, name
-  std::unordered_map<uint64_t, Space> spaces_;                                 // by cookie
+  std::unordered_map<std::string, std::set<uint64_t>> by_pod_;
+  std::map<std::string, std::set<uint64_t>> by_container_;
+  std::unordered_map<uint64_t, Space> spaces_;  // by cookie
   std::unordered_map<std::string, Fabric> fabrics_;
 };
 

@@ -263,6 +263,12 @@ struct QueuePairs {
     verbs::Gid local, remote;  // of one that is connected
     uint32_t remote_qpn = 0;
     rdma::Sender::OnNetwork network;
+    // Since it was made, or since this worker took it over.
+    struct Work {
+      uint64_t requests = 0, bytes = 0;
+      bool operator==(const Work&) const = default;
+    };
+    Work by_program, by_worker;
     bool operator==(const Row&) const = default;
   };
   uint64_t ticket = 0;

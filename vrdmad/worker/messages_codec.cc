@@ -424,7 +424,9 @@ void fields(A& at, QueuePairs::Row& row) {
   for (uint64_t* number :
        {&row.network.rate, &row.network.losses.packet_seq_err,
         &row.network.losses.implied_nak_seq_err, &row.network.losses.local_ack_timeout_err,
-        &row.network.losses.rnr_nak_retry_err, &row.network.losses.retransmitted})
+        &row.network.losses.rnr_nak_retry_err, &row.network.losses.retransmitted,
+        &row.by_program.requests, &row.by_program.bytes, &row.by_worker.requests,
+        &row.by_worker.bytes})
     at.number(*number);
 }
 

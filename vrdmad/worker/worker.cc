@@ -546,6 +546,8 @@ QueuePairs::Row row_of(const Vdevice& vdevice, const rdma::Qp& qp) {
   row.type = qp.type;
   row.state = qp.state();
   row.transport = transport_of(vdevice, qp);
+  row.by_program = {qp.by_program.requests, qp.by_program.bytes};
+  row.by_worker = {qp.by_worker.requests, qp.by_worker.bytes};
   if (!verbs::is_connected(qp.type) || row.transport == QueuePairs::Transport::kNone) return row;
   row.local = qp.sgid;
   row.remote = qp.dgid();
@@ -568,8 +570,11 @@ void Worker::on(const AskQueuePairs& message, Beside) {
   const auto end =
       numbers.begin() + static_cast<ptrdiff_t>(std::min(numbers.size(), QueuePairs::kMost));
   std::partial_sort(numbers.begin(), end, numbers.end());
-  for (auto it = numbers.begin(); it != end; ++it)
-    answer.rows.push_back(row_of(*vdevice, *vdevice->device.qps.at(*it)));
+  for (auto it = numbers.begin(); it != end; ++it) {
+    rdma::Qp& qp = *vdevice->device.qps.at(*it);
+    if (qp.link.out_direct && qp.context != nullptr) qp.collect_direct();
+    answer.rows.push_back(row_of(*vdevice, qp));
+  }
   tell_(std::move(answer));
 }
 

@@ -63,21 +63,39 @@ std::string printed(Format format, Print print) {
 }
 
 TEST(Output, list) {
-  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.list({red0()}); }),
+  v1::Vdev of_none = red0(), of_pod = red0();
+  of_none.clear_containers();
+  of_none.clear_owner();
+  of_none.set_netns("red");
+  EXPECT_EQ(printed(Format::kTable, [&](Output& o) { o.list({of_none}, {of_none}); }),
             "NAME  STATE  NETNS  NETDEV  PARENT  TENANT  FABRIC   MTU  GIDS  SESSIONS\n"
-            "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3\n");
-  v1::Vdev of_pod = red0();
+            "red0  DOWN   red    eth0    soft    red     shared  1024     1         3\n");
   (*of_pod.mutable_labels())["pod_namespace"] = "shop";
   (*of_pod.mutable_labels())["pod_name"] = "web-0";
+  const std::vector<v1::Vdev> all{of_none, red0(), of_pod};
   EXPECT_EQ(
-      printed(Format::kTable,
-              [&](Output& o) {
-                o.list({red0(), of_pod});
-              }),
+      printed(Format::kTable, [&](Output& o) { o.list(all, all); }),
       "NAME  STATE  NETNS  NETDEV  PARENT  TENANT  FABRIC   MTU  GIDS  SESSIONS  WHO\n"
-      "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3  -\n"
+      "red0  DOWN   red    eth0    soft    red     shared  1024     1         3  -\n"
+      "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3  4d2f\n"
       "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3  shop/web-0\n");
-  EXPECT_EQ(printed(Format::kJson, [](Output& o) { o.list({}); }), "[]\n");
+  EXPECT_EQ(printed(Format::kJson, [](Output& o) { o.list({}, {}); }), "[]\n");
+  // Every column, in the order that is asked for.
+  std::ostringstream out;
+  Output(out, Format::kTable,
+         {.columns = {"labels", "owner", "container", "traffic", "allowed", "reference", "guid"}})
+      .list({red0()}, all);
+  EXPECT_EQ(out.str(),
+            "LABELS             OWNER  CONTAINER  TRAFFIC   ALLOWED     REFERENCE  GUID\n"
+            "app=red,pod=red-0   4711  4d2f       mediated  raw-packet  id:41      "
+            "0211:22ff:fe33:4455\n");
+  EXPECT_EQ(printed(Format::kTable,
+                    [&](Output& o) {
+                      o.names({red0(), of_none}, all);
+                    }),
+            "id:41\nred/red0\n");
+  EXPECT_EQ(printed(Format::kJson, [&](Output& o) { o.names({red0()}, {red0()}); }),
+            "[\n  \"red0\"\n]\n");
 }
 
 TEST(Output, classes) {

@@ -1,6 +1,6 @@
-#include "cli/top.h"
-
 #include <gtest/gtest.h>
+
+#include "cli/top_rows.h"
 
 namespace vrdma::cli {
 namespace {
@@ -29,7 +29,8 @@ TEST(Top, rates_by_who_executes_the_busiest_first) {
                                      counter("b", "quota_refused_qp", 2),
                                      counter("daemon", "vdevices", 2),
                                      counter("tenant/red", "work_bytes_direct", 9)};
-  const auto rows = top_rows(before, now, 2);
+  auto rows = top_rows(before, now, 2);
+  sort_rows("bytes", &rows);
   ASSERT_EQ(rows.size(), 2U) << "the daemon and tenants get no row";
   EXPECT_EQ(rows[0].name, "b");
   EXPECT_EQ(rows[0].worker.bytes, 4500);
@@ -65,13 +66,105 @@ TEST(Top, vdevices_of_one_name_are_apart) {
   EXPECT_EQ(rows[2].direct.requests, 5);
 }
 
-TEST(Top, numbers_are_short) {
-  EXPECT_EQ(short_number(0), "0");
-  EXPECT_EQ(short_number(999), "999");
-  EXPECT_EQ(short_number(1000), "1.0k");
-  EXPECT_EQ(short_number(9949), "9.9k");
-  EXPECT_EQ(short_number(123'456), "123k");
-  EXPECT_EQ(short_number(2.5e9), "2.5G");
+TEST(Top, says_why_it_is_refused) {
+  const auto rows =
+      top_rows({counter("a", "requests_refused", 10)},
+               {counter("a", "requests_refused", 14), counter("a", "quota_refused_qp", 4),
+                counter("a", "work_failed_flushed", 2)},
+               2);
+  EXPECT_EQ(rows[0].refused, 5);
+  EXPECT_EQ(rows[0].reason, "quota:qp") << "a request that a quota refuses is counted by both";
+  EXPECT_EQ(rows[0].refused_by,
+            (std::map<std::string, double>{{"request", 2}, {"quota:qp", 2}, {"work:flushed", 1}}));
+}
+
+TopRow row(uint64_t id, const std::string& name, double bytes) {
+  TopRow made;
+  made.id = id;
+  made.name = name;
+  made.direct.bytes = bytes;
+  return made;
+}
+
+TEST(Top, sorts_by_each_key) {
+  std::vector<TopRow> rows{row(1, "b", 5), row(2, "a", 5), row(3, "c", 9)};
+  rows[0].tenant = rows[2].tenant = "red";
+  rows[1].tenant = "tan";
+  rows[0].refused = rows[0].worker.requests = 1;
+  rows[1].sessions = rows[1].qps = 2;
+  const auto order = [&](const std::string& key) {
+    std::string names;
+    sort_rows(key, &rows);
+    for (const auto& one : rows) names += one.name;
+    return names;
+  };
+  const std::map<std::string, std::string> wanted{
+      {"bytes", "cab"}, {"requests", "bac"}, {"refused", "bac"}, {"sessions", "abc"},
+      {"qps", "abc"},   {"name", "abc"},     {"tenant", "bca"}};
+  for (const auto& key : top_sort_keys()) EXPECT_EQ(order(key), wanted.at(key)) << key;
+}
+
+v1::QueuePair queue_pair_of(int pid, uint32_t qpn, uint64_t direct, uint64_t worker) {
+  v1::QueuePair made;
+  made.set_vdev("a");
+  made.set_vdev_id(1);
+  made.set_pid(pid);
+  made.set_qpn(qpn);
+  made.set_direct_bytes(direct);
+  made.set_worker_bytes(worker);
+  return made;
+}
+
+TEST(Top, sums_up_the_queue_pairs_of_a_process) {
+  auto rows = process_rows(
+      {queue_pair_of(7, 1, 100, 10), queue_pair_of(8, 2, 100, 0), queue_pair_of(7, 4, 900, 0)},
+      {queue_pair_of(7, 1, 300, 10), queue_pair_of(8, 2, 50, 6), queue_pair_of(7, 3, 40, 8)}, 2);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].pid, 7);
+  EXPECT_EQ(rows[0].qps, 2U);
+  EXPECT_EQ(rows[0].direct.bytes, 120) << "the new queue pair from 0, the old one not any more";
+  EXPECT_EQ(rows[0].worker.bytes, 4);
+  EXPECT_EQ(rows[1].direct.bytes, 25) << "another worker has begun at 0";
+}
+
+TEST(Top, a_minute_is_twenty_bars) {
+  TopHistory history(false);
+  const TopHistory::Clock::time_point begin{};
+  std::vector<TopRow> rows{row(1, "a", 0)};
+  const auto at = [&](int seconds, double bytes, const std::string& reason = "") {
+    rows[0].direct.bytes = bytes;
+    rows[0].reason = reason;
+    history.add(begin + std::chrono::seconds(seconds), &rows);
+    return rows[0].minute;
+  };
+  EXPECT_EQ(at(0, 0), ".");
+  EXPECT_EQ(at(1, 700, "quota:qp"), "#") << "in proportion to the highest";
+  EXPECT_EQ(at(3, 100), "#_");
+  EXPECT_EQ(at(9, 350), "#__=") << "a pause looks like what was before";
+  EXPECT_EQ(rows[0].reason, "quota:qp") << "of the last minute";
+  EXPECT_EQ(at(60, 0).size(), 20U);
+  EXPECT_EQ(rows[0].reason, "quota:qp");
+  EXPECT_EQ(at(62, 0), "--" + std::string(17, '#') + ".") << "350 is the highest now";
+  EXPECT_EQ(rows[0].reason, "");
+  rows.clear();
+  history.add(begin + std::chrono::seconds(63), &rows);
+  rows = {row(1, "a", 0)};
+  EXPECT_EQ(at(64, 5), "#") << "a row that was gone begins anew";
+  TopHistory blocks(true);
+  blocks.add(begin, &rows);
+  EXPECT_EQ(rows[0].minute, "█");
+}
+
+TEST(Top, keeps_the_rows_of_vdevices) {
+  v1::Vdev vdev;
+  vdev.set_id(2);
+  vdev.set_tenant("tan");
+  vdev.mutable_owner()->set_pid(5);
+  std::vector<TopRow> rows{row(1, "b", 5), row(2, "a", 5)};
+  keep_vdevices({vdev}, &rows);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].who, "pid:5");
+  EXPECT_EQ(rows[0].tenant, "tan");
 }
 
 }  // namespace

@@ -1,130 +1,13 @@
-// Runs vrdmactl against the daemon's admin server in another process.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <string>
-#include <thread>
-
 #include "core/base/netns_cookie.h"
+#include "tests/unit/cli/vrdmactl_fixture.h"
 
+namespace vrdma::cli {
 namespace {
 
-namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-struct Ran {
-  int status = -1;
-  std::string out, err;
-};
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-pid_t spawn(const std::vector<std::string>& words, const std::string& out, const std::string& err) {
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  if (::freopen(out.c_str(), "w", stdout) == nullptr) ::_exit(99);
-  if (::freopen(err.c_str(), "w", stderr) == nullptr) ::_exit(99);
-  std::vector<char*> arguments;
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  ::execv(arguments[0], arguments.data());
-  ::_exit(98);
-}
-
-// The socket's existence proves nothing, because a killed daemon leaves it. The test must not
-// connect to it either: some tests examine a daemon that had no client yet.
-bool listens(const std::string& path) {
-  std::istringstream sockets(content_of("/proc/net/unix"));
-  for (std::string line; std::getline(sockets, line);)
-    if (line.ends_with(' ' + path) && line.find(" 00010000 ") != std::string::npos) return true;
-  return false;
-}
-
-class Vrdmactl : public testing::Test {
- protected:
-  Vrdmactl() {
-    std::string name = "/tmp/vrdma-test-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    temp_ = name;
-    ::setenv("VRDMA_RUN_DIR", run_dir().c_str(), 1);
-  }
-  ~Vrdmactl() override {
-    if (daemon_ > 0) stop_daemon();
-    fs::remove_all(temp_);
-  }
-
-  std::string run_dir() const { return temp_ + "/run"; }
-
-  void start_daemon() {
-    daemon_ = spawn({FAKE_VRDMAD, run_dir()}, temp_ + "/daemon.out", temp_ + "/daemon.err");
-    for (int i = 0; i < 3000 && !listens(run_dir() + "/admin.sock"); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  // Returns its exit status.
-  int stop_daemon() {
-    ::kill(daemon_, SIGTERM);
-    int status = -1;
-    ::waitpid(daemon_, &status, 0);
-    daemon_ = -1;
-    return status;
-  }
-
-  Ran run(std::vector<std::string> words) {
-    words.insert(words.begin(), VRDMACTL);
-    const pid_t child = spawn(words, temp_ + "/out", temp_ + "/err");
-    int status = -1;
-    ::waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
-            content_of(temp_ + "/out"), content_of(temp_ + "/err")};
-  }
-  // Expects failure with this status and this one line, and no other output.
-  void expect_failure(const std::vector<std::string>& words, int status, const std::string& line) {
-    const Ran ran = run(words);
-    EXPECT_EQ(ran.status, status) << ran.err;
-    EXPECT_EQ(ran.err, "vrdmactl: " + line + "\n");
-    EXPECT_EQ(ran.out, "");
-  }
-  static std::string nobody_in(const std::string& run_dir) {
-    return "vrdmad is not running: nothing listens on " + run_dir +
-           "/admin.sock; start it, or name its run directory with --run-dir";
-  }
-  static std::string own_netns() { return "pid:" + std::to_string(::getpid()); }
-  void create(const std::string& name) {
-    const Ran ran = run({"vdev", "create", name, "--netns", own_netns(), "--netdev", "lo"});
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    EXPECT_EQ(ran.out + ran.err, "");
-  }
-
-  size_t daemon_tasks() const {
-    const fs::directory_iterator tasks("/proc/" + std::to_string(daemon_) + "/task");
-    return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
-  }
-  // The lines with this prefix in /proc/PID/status.
-  std::string daemon_status(const std::string& key) const {
-    std::ifstream file("/proc/" + std::to_string(daemon_) + "/status");
-    for (std::string line; std::getline(file, line);)
-      if (line.rfind(key, 0) == 0) return line;
-    return "";
-  }
-
-  std::string temp_;
-  pid_t daemon_ = -1;
-};
 
 TEST_F(Vrdmactl, tells_when_there_is_no_daemon) {
   expect_failure({"vdev", "list"}, 1, nobody_in(run_dir()));
@@ -203,6 +86,8 @@ TEST_F(Vrdmactl, helps_without_a_daemon) {
               HasSubstr("a number of bytes (512m, 1.5g, 16GB, max): mr_bytes"));
   EXPECT_EQ(run({"--version"}).out, "vrdmactl " VRDMA_VERSION "\n");
   EXPECT_THAT(run({"completion", "bash"}).out, HasSubstr("complete -F _vrdmactl vrdmactl"));
+  EXPECT_THAT(run({"completion", "zsh"}).out, StartsWith("#compdef vrdmactl"));
+  EXPECT_THAT(run({"completion", "fish"}).out, HasSubstr("complete -c vrdmactl"));
 }
 
 // Without a sanitizer, the hook is built beside the libraries.
@@ -236,10 +121,12 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_EQ(run({"quota", "set", "red0", "qp=1k,mr=max", "mr_bytes=3g"}).status, 0);
   const Ran quota = run({"quota", "show", "red0"});
   EXPECT_EQ(quota.out,
-            "VDEVICE  KIND      USED       LIMIT\n"
-            "red0     qp           2        1024\n"
-            "red0     mr           0         max\n"
-            "red0     mr_bytes     0  3221225472\n");
+            "VDEVICE  KIND      USED  LIMIT\n"
+            "red0     qp           2   1024\n"
+            "red0     mr           0    max\n"
+            "red0     mr_bytes     0     3G\n");
+  EXPECT_THAT(run({"quota", "show", "red0", "--bytes"}).out, HasSubstr("  3221225472\n"));
+  EXPECT_THAT(run({"quota", "show", "red0", "-j"}).out, HasSubstr("\"limit\": 3221225472"));
   EXPECT_THAT(run({"gid", "list", "red0"}).out, HasSubstr("red0         1  ::ffff:10.0.0.1"));
   EXPECT_THAT(run({"parent", "list"}).out, HasSubstr("soft  built in         2"));
   EXPECT_THAT(run({"stats", "red0"}).out, HasSubstr("red0   sessions         7"));
@@ -254,11 +141,11 @@ TEST_F(Vrdmactl, drives_the_daemon) {
                     HasSubstr("\"remote_port\": 40000"), HasSubstr("\"age_ms\": 7300000")));
   EXPECT_EQ(
       run({"qp", "list", "red0"}).out,
-      "VDEVICE  QPN   PID  TYPE  STATE  TRANSPORT  PEER      QPN  RTT us  WINDOW  LOSSES  RNR  "
+      "VDEVICE  QPN   PID  TYPE  STATE  TRANSPORT  PEER      PEER-QPN  RTT  WINDOW  LOSSES  RNR  "
       "RESENT\n"
-      "red0      17  4711  UD    RTS    mediated   -           -       -       -       -    -  "
+      "red0      17  4711  UD    RTS    mediated   -                -    -       -       -    -  "
       "     -\n"
-      "red0      18  4711  RC    RTS    network    10.0.0.2   19     120     256      18    8  "
+      "red0      18  4711  RC    RTS    network    10.0.0.2        19  120     256      18    8  "
       "    90\n");
   EXPECT_THAT(run({"qp", "list", "-o", "json"}).out,
               AllOf(StartsWith("[\n  {\n    \"vdev\": \"red0\""),
@@ -509,50 +396,5 @@ TEST_F(Vrdmactl, a_crashed_daemon_is_replaced) {
   EXPECT_EQ(run({"vdev", "list"}).status, 0);
 }
 
-TEST_F(Vrdmactl, bash_completes_words_and_names) {
-  start_daemon();
-  create("red0");
-  create("blue0");
-  const std::string script = temp_ + "/complete.bash";
-  std::ofstream(script) << "export PATH=" << fs::path(VRDMACTL).parent_path().string()
-                        << ":$PATH\n"
-                           "source <(vrdmactl completion bash)\n"
-                           "COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1))\n"
-                           "_vrdmactl\n"
-                           "echo \"${COMPREPLY[@]}\"\n";
-  const auto complete = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), {"/bin/bash", script, "vrdmactl"});
-    const pid_t child = spawn(words, temp_ + "/out", temp_ + "/err");
-    ::waitpid(child, nullptr, 0);
-    return content_of(temp_ + "/out") + content_of(temp_ + "/err");
-  };
-  EXPECT_EQ(complete({"v"}), "vdev version\n");
-  EXPECT_EQ(complete({"vdev", ""}), "create list show delete\n");
-  EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 red0\n");
-  EXPECT_EQ(complete({"-o", "json", "quota", "set", "r"}), "red0\n");
-  ASSERT_EQ(run({"vdev", "create", "red0", "--netns", "other", "--netdev", "lo"}).status, 0);
-  EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 other/red0 " + own_netns() + "/red0\n");
-  EXPECT_EQ(complete({"exec", "other/"}), "other/red0\n");
-  EXPECT_EQ(complete({"vdev", "create", "x", "--end"}), "--end-with-owner\n");
-  EXPECT_EQ(complete({"vdev", "create", "x", "--net"}), "--netns --netdev\n");
-  EXPECT_EQ(complete({"-o", ""}), "table json\n");
-  EXPECT_EQ(complete({"stats", "d"}), "daemon\n");
-  EXPECT_EQ(complete({"conn", ""}), "list stats\n");
-  EXPECT_EQ(complete({"claim", ""}), "list delete\n");
-  EXPECT_EQ(complete({"claim", "delete", ""}), "held\n");
-  EXPECT_EQ(complete({"claim", "delete", "held", "--f"}), "--force\n");
-  EXPECT_EQ(complete({"fabric", ""}), "list set\n");
-  EXPECT_EQ(complete({"fabric", "set", "v"}), "vdev/1 vdev/2 vdev/3\n");
-  EXPECT_EQ(complete({"fabric", "set", "red", "--r"}), "--run-dir --reach\n");
-  EXPECT_EQ(complete({"fabric", "set", "red", "--reach", ""}), "host network wire\n");
-  EXPECT_EQ(complete({"fabric", "set", "--reach", "host", "vdev/1"}), "vdev/1\n");
-  EXPECT_EQ(complete({"cdi", "generate", "--cl"}), "--classes\n");
-  EXPECT_EQ(complete({"cdi", "generate", "-o", temp_ + "/complete.b"}), script + "\n");
-  EXPECT_EQ(complete({"conn", "stats", "d"}), "daemon\n");
-  EXPECT_EQ(complete({"vdev", "create", "x", "--parent", ""}), "soft\n");
-  EXPECT_EQ(complete({"--run-dir", "/nowhere", "vdev", "show", ""}), "\n");
-  EXPECT_EQ(complete({"exec", "red0", ""}), "--\n");
-  EXPECT_THAT(complete({"exec", "red0", "--", "tru"}), HasSubstr("true"));
-}
-
 }  // namespace
+}  // namespace vrdma::cli

@@ -300,6 +300,7 @@ base::Result<std::vector<QueuePairRow>> FakeBackend::list_queue_pairs(const std:
       row.remote = "::ffff:10.0.0.2";
       row.remote_qpn = 19;
       row.network = {120, 256, 3, 1'000'000, {5, 6, 7, 8, 90}};
+      row.by_worker = {21, 4096};
       rows.push_back(row);
     }
     return rows;

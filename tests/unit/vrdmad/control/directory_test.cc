@@ -86,6 +86,44 @@ TEST_F(DirectoryTest, a_name_of_a_namespace_may_have_meant_another_one) {
   EXPECT_THAT(directory_.created_as("red", "a"), ElementsAre(1, 2));
 }
 
+TEST_F(DirectoryTest, a_container_is_named_by_the_beginning_of_its_id) {
+  directory_.add(1, {"a", "pid:1", 100, 1, "f", "t", "", {"c0ffee11", "c0ffee22"}});
+  directory_.add(2, {"a", "pid:2", 200, 1, "f", "t", "", {"c0ffee2233"}});
+  EXPECT_EQ(id_of("container:c0ffee1"), 1U);
+  EXPECT_EQ(id_of("container:c0ffee22"), 1U) << "a whole id, though another one begins so";
+  EXPECT_EQ(id_of("container:c0ffee223"), 2U);
+  EXPECT_EQ(error_of("container:c0").code(), ENOTUNIQ);
+  EXPECT_EQ(error_of("container:c0").message(),
+            "'container:c0' means 2 vdevices, name one of them as id:N: pid:1/a (id:1), pid:2/a "
+            "(id:2)");
+  EXPECT_EQ(error_of("container:d").message(),
+            "no container whose id begins with 'd' has a vdevice");
+  EXPECT_EQ(error_of("container:").code(), ENOENT);
+  directory_.set_containers(1, {"beef"});
+  EXPECT_EQ(id_of("container:c0"), 2U);
+  EXPECT_EQ(id_of("container:beef"), 1U);
+  directory_.remove(1);
+  EXPECT_EQ(error_of("container:beef").code(), ENOENT);
+}
+
+TEST_F(DirectoryTest, a_pod_is_a_name_that_never_hides_another_one) {
+  EXPECT_EQ(error_of("shop/web-0").message(), "there is no vdevice 'web-0' in netns 'shop'");
+  directory_.add(1, {"vrdma0", "pid:1", 100, 1, "f", "t", "shop/web-0", {"c1"}});
+  EXPECT_EQ(id_of("shop/web-0"), 1U);
+  EXPECT_EQ(error_of("shop/web-1").message(),
+            "there is no vdevice 'web-1' in netns 'shop', and no pod of that name has one");
+  add(2, "web-0", "shop", 200);
+  EXPECT_EQ(error_of("shop/web-0").message(),
+            "'shop/web-0' means 2 vdevices, name one of them as id:N: pid:1/vrdma0 (id:1), "
+            "shop/web-0 (id:2)");
+  namespaces_ = {{"shop", 200}};
+  directory_.remove(2);
+  add(2, "web-0", "pid:9", 200);
+  EXPECT_EQ(error_of("shop/web-0").code(), ENOTUNIQ) << "another text for the namespace";
+  directory_.remove(1);
+  EXPECT_EQ(id_of("shop/web-0"), 2U);
+}
+
 TEST_F(DirectoryTest, many_candidates_are_counted) {
   for (uint64_t id = 1; id <= 1000; ++id) add(id, "mlx5_0", "pod" + std::to_string(id), id);
   const std::string sentence = error_of("mlx5_0").message();

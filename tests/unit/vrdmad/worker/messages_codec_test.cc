@@ -80,7 +80,9 @@ std::vector<ToControl> to_control() {
                        gid(0xfd, 2),
                        gid(0xfd, 3),
                        18,
-                       {1, 2, 3, 4, {5, 6, 7, 8, 9}}}},
+                       {1, 2, 3, 4, {5, 6, 7, 8, 9}},
+                       {10, 11},
+                       {12, 13}}},
                      true},
           LeaveGroup{7, gid(0xff, 2)}};
 }
