@@ -20,6 +20,14 @@
 
 namespace vrdma::cli {
 
+Outcome with_client(const Options& options, const std::function<Outcome(api::Client&)>& work) {
+  auto client = api::Client::connect(options.run_dir);
+  if (client) return work(*client);
+  const base::Error& why = client.error();
+  constexpr const char* kWhereToLook = "; start it, or name its run directory with --run-dir";
+  return base::fail(why.code(), why.message() + (why.code() == ECONNREFUSED ? kWhereToLook : ""));
+}
+
 namespace {
 
 using Vdevs = base::Result<std::vector<v1::Vdev>>;

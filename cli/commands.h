@@ -1,10 +1,12 @@
 // The implementation of each subcommand: queries the daemon and prints the answer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "api/client.h"
 #include "cli/filter.h"
 #include "cli/output.h"
 #include "core/base/error.h"
@@ -48,9 +50,15 @@ struct Options {
   bool bytes = false;                           // exact sizes in tables
   bool quiet = false;                           // names only
   std::string file, classes;                    // for cdi generate: paths
+  std::string input;                            // for apply and diff: a path, "-"
+  bool dry_run = false, recreate = false, prune = false;
 };
 
 using Outcome = base::Result<void>;
+
+// Connects, and calls `work` with the client.
+[[nodiscard]] Outcome with_client(const Options& options,
+                                  const std::function<Outcome(api::Client&)>& work);
 
 [[nodiscard]] Outcome vdev_create(const Options& options, Output& output);
 [[nodiscard]] Outcome vdev_list(const Options& options, Output& output);
@@ -84,6 +92,11 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome environment(const Options& options, Output& output);
 // Writes the CDI specification; needs no daemon.
 [[nodiscard]] Outcome cdi_generate(const Options& options, Output& output);
+// cli/apply. diff_file() returns the error kDiffers if there is a difference.
+constexpr int kDiffers = ECANCELED;
+[[nodiscard]] Outcome apply_file(const Options& options, Output& output);
+[[nodiscard]] Outcome diff_file(const Options& options, Output& output);
+[[nodiscard]] Outcome export_file(const Options& options, Output& output);
 [[nodiscard]] Outcome version(const Options& options, Output& output);
 // Prints the completion for the shell `options.name`: bash, zsh or fish; needs no daemon.
 [[nodiscard]] Outcome completion(const Options& options, Output& output);

@@ -83,6 +83,7 @@ Grammar::Grammar(Options& options) : options_(options) {
   add_rows();
   add_live();
   add_programs();
+  add_files();
   add_cdi();
   add_help();
 }
@@ -440,6 +441,21 @@ void Grammar::add_programs() {
   text(sick, "--netns", options_.netns, "NS", "a network namespace: name, path or pid:N");
   text(sick, "--to", options_.peer, "ADDRESS", "a peer that its vdevices should reach");
   sick.footer("Or a program after --, which is not run: vrdmactl doctor -- CMD...");
+}
+
+void Grammar::add_files() {
+  CLI::App& apply =
+      leaf(app_, "apply", "make vdevices, budgets and fabrics as a file says", apply_file);
+  CLI::App& diff =
+      leaf(app_, "diff", "show what apply would change: 0 nothing, 1 something", diff_file);
+  for (CLI::App* const sub : {&apply, &diff}) {
+    text(*sub, "-f,--file", options_.input, "FILE", "a TOML file; - is standard input").required();
+    sub->add_flag("--recreate", options_.recreate,
+                  "delete and create vdevices that differ in what cannot be changed");
+    sub->add_flag("--prune", options_.prune, "delete vdevices of the file's set that are not in it");
+  }
+  apply.add_flag("--dry-run", options_.dry_run, "only print what would change");
+  leaf(app_, "export", "write such a file from what exists", export_file);
 }
 
 void Grammar::add_cdi() {

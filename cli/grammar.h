@@ -83,6 +83,7 @@ class Grammar {
   void add_rows();
   void add_live();
   void add_programs();
+  void add_files();
   void add_cdi();
   void add_help();
 

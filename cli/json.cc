@@ -90,7 +90,8 @@ Json object_of(const v1::Vdev& vdev) {
           {"lost", vdev.lost()},
           {"gid_layout", vdev.gid_layout()},
           {"reach", vdev.reach()},
-          {"peers", vdev.peers()}};
+          {"peers", vdev.peers()},
+          {"addresses_given", vdev.addresses_given()}};
 }
 
 // Invalid UTF-8, for example in a netns path, becomes U+FFFD instead of an exception.

@@ -60,6 +60,7 @@ class Complaints {
 int failed_status(Command command, const base::Error& error) {
   constexpr int kNotStarted = 125;
   if (command == exec) return kNotStarted;
+  if (command == diff_file) return error.code() == kDiffers ? 1 : 2;  // as diff(1)
   return command == diagnose && error.code() == EAGAIN ? 2 : 1;
 }
 

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "core/base/printable.h"
+
 namespace vrdma::provisioning {
 
 namespace {
-
-// Kinds whose ceiling is divided by Shares; their limits do not count against it.
-bool is_dealt(Kind kind) {
-  return kind == Kind::kBandwidth || kind == Kind::kMsgRate || kind == Kind::kCpu;
-}
 
 // Overcommitment does not raise what all its vdevices together may be given of it.
 bool is_promised(Kind kind) { return kind == Kind::kBandwidthMin || traits(kind).per_object(); }
@@ -215,6 +212,13 @@ base::Result<void> Budget::set(const BudgetSpec& spec) {
                                  std::to_string(given(Kind::kBandwidthMin)) +
                                  " of a ceiling; set their bandwidth_min to 0 first");
   Wanted all_defaults = defaults_;
+  for (const auto& name : spec.no_default) {
+    const auto kind = find_kind(name);
+    if (!kind)
+      return base::fail(EINVAL, whose_ + ": default: there is no quota kind '" +
+                                    base::printable(name) + "'; there are " + kind_names());
+    at(all_defaults, *kind).reset();
+  }
   merge(all_defaults, *defaults);
   for (const Kind kind : all_kinds()) {
     const auto most = at(all, kind), given = at(all_defaults, kind);

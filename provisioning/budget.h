@@ -32,6 +32,8 @@ struct BudgetSpec {
   std::vector<Setting> defaults;  // limits of a vdevice that does not set them
   std::vector<Setting> ceilings;  // for all its vdevices together
   uint32_t overcommit = 0;        // percent; 0: unchanged (initially 100)
+  // Kinds whose default is removed, before `defaults` is set.
+  std::vector<std::string> no_default = {};
 };
 
 struct BudgetRow {

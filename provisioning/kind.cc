@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 
+#include "core/base/nearest.h"
+
 namespace vrdma::provisioning {
 
 namespace {
@@ -118,33 +120,12 @@ base::Result<uint64_t> parse_limit(std::string_view text, Unit unit) {
   return static_cast<uint64_t>(number);
 }
 
-// The number of letters to be changed, added or left out.
-size_t distance(std::string_view from, std::string_view to) {
-  std::vector<size_t> row(to.size() + 1);
-  for (size_t i = 0; i <= to.size(); ++i) row[i] = i;
-  for (size_t i = 1; i <= from.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= to.size(); ++j) {
-      const size_t changed = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[to.size()];
-}
-
 std::string no_such_kind(const std::string& given) {
-  constexpr size_t kLikely = 2, kLongestName = 32;
+  std::vector<std::string> names;
+  for (const auto& its : kTraits) names.emplace_back(its.name);
   std::string sentence = "there is no quota kind '" + given + "'";
-  std::string name;
-  for (const char c : given) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const auto nearest =
-      std::min_element(kTraits.begin(), kTraits.end(), [&](const auto& a, const auto& b) {
-        return distance(name, a.name) < distance(name, b.name);
-      });
-  if (name.size() <= kLongestName && distance(name, nearest->name) <= kLikely)
-    sentence.append("; do you mean ").append(nearest->name).append("?");
+  if (const auto meant = base::nearest(given, names); !meant.empty())
+    sentence += "; do you mean " + meant + "?";
   return sentence + "; there are " + kind_names();
 }
 

@@ -77,6 +77,12 @@ using Limits = std::array<uint64_t, kKindCount>;
 
 [[nodiscard]] const KindTraits& traits(Kind kind);
 
+// The ceiling of a budget for it is divided among the vdevices with work (Shares), so that their
+// limits do not count against it.
+[[nodiscard]] constexpr bool is_dealt(Kind kind) {
+  return kind == Kind::kBandwidth || kind == Kind::kMsgRate || kind == Kind::kCpu;
+}
+
 // In the order of Kind.
 [[nodiscard]] const std::vector<Kind>& all_kinds();
 

@@ -93,6 +93,7 @@ ROWS = [
     (r"integration\.(churn|sweep)", "release=all dev=all tsan=all", "a leak or a race that needs many rounds"),
 
     # What operators and tenants were promised.
+    (r"integration\.apply", "gate", ""),
     (r"integration\.(quota|isolation)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
     (r"integration\.(ends\.|completions\.|arguments|child_calls)", "gate", ""),

@@ -58,7 +58,8 @@ TABLE = {
     "cli/bad_wire": ["core/wire"],
     "cli/rdma": [],
     "cli/kubernetes": ["api", "core/serve"],
-    "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base", "core/verbs"],
+    "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base", "core/verbs",
+            "gid"],
     "docs": ["api"],  # examples
 }
 # Nobody includes tests; they include what they test.

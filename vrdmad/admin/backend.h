@@ -52,6 +52,7 @@ struct BudgetSpec {
   std::vector<QuotaSetting> defaults;  // limits of a vdevice whose quota does not set them
   std::vector<QuotaSetting> ceilings;  // for all its vdevices together; the largest value: none
   uint32_t overcommit = 0;             // percent of the ceilings that may be promised; 0: no change
+  std::vector<std::string> no_default = {};  // kinds whose default is removed; in a change alone
 };
 
 struct BudgetRow {
@@ -188,6 +189,7 @@ struct VdevInfo {
   bool limited = false;                // rate-limited, so all its traffic is mediated
   bool no_direct = false;              // all its traffic is mediated at the operator's request
   std::vector<std::string> addresses;  // prefixes in force; empty: no limit
+  bool addresses_given = false;        // by its VdevSpec
   std::string gid_layout;              // as VdevSpec
   uint64_t addresses_ignored = 0;      // addresses without a GID since it was created or restored
   // Memory regions reached instead of put in place, by reason.

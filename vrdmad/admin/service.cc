@@ -195,15 +195,17 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
 
   grpc::Status SetBudget(grpc::ServerContext* context, const v1::SetBudgetRequest* request,
                          v1::Budget* response) override {
-    const BudgetSpec spec{scope_of(request->scope()), request->name(),
-                          quota_of(request->defaults()), quota_of(request->ceilings()),
-                          request->overcommit()};
-    const Words words =
-        Words()
-            .add_quota(request->defaults(), "default ")
-            .add_quota(request->ceilings(), "ceiling ")
-            .add("overcommit",
-                 request->overcommit() == 0 ? "" : std::to_string(request->overcommit()));
+    const BudgetSpec spec{scope_of(request->scope()),
+                          request->name(),
+                          quota_of(request->defaults()),
+                          quota_of(request->ceilings()),
+                          request->overcommit(),
+                          {request->no_default().begin(), request->no_default().end()}};
+    Words words;
+    for (const auto& kind : request->no_default()) words.add("no default", printable(kind));
+    words.add_quota(request->defaults(), "default ")
+        .add_quota(request->ceilings(), "ceiling ")
+        .add("overcommit", request->overcommit() == 0 ? "" : std::to_string(request->overcommit()));
     const bool tenant = spec.scope == BudgetSpec::Scope::kTenant;
     const auto set = audited(*context, tenant ? "tenant set" : "parent set", spec.name, words,
                              backend_.set_budget(spec));

@@ -41,6 +41,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_no_direct(vdev.no_direct);
   out.set_gid_layout(vdev.gid_layout);
   for (const auto& prefix : vdev.addresses) out.add_addresses(prefix);
+  out.set_addresses_given(vdev.addresses_given);
   out.set_addresses_ignored(vdev.addresses_ignored);
   for (const auto& [reason, regions] : vdev.reached) {
     auto& row = *out.add_reached();

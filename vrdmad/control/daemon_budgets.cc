@@ -17,7 +17,7 @@ Budgets::Scope to_scope(BudgetSpec::Scope scope) {
 }
 
 provisioning::BudgetSpec to_spec(const BudgetSpec& spec) {
-  return {to_settings(spec.defaults), to_settings(spec.ceilings), spec.overcommit};
+  return {to_settings(spec.defaults), to_settings(spec.ceilings), spec.overcommit, spec.no_default};
 }
 
 std::vector<QuotaSetting> from_settings(const std::vector<provisioning::Setting>& settings) {

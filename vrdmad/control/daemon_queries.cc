@@ -190,6 +190,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.limited = record.allotment.limited();
   info.no_direct = record.spec.no_direct;
   for (const auto& prefix : prefixes_of(record)) info.addresses.push_back(prefix.text());
+  info.addresses_given = !record.prefixes.empty();
   info.addresses_ignored = record.ignored_so_far;
   info.reached = reached_by_reason(use);
   info.owner = record.spec.owner;

@@ -426,7 +426,9 @@ VdevInfo Daemon::info(const Lost& lost) const {
   info.netns_cookie = lost.netns_dir != nullptr ? lost.vdev.netns_cookie : 0;
   info.port_state = lost.vdev.pending() ? "PENDING" : "LOST";
   info.no_direct = spec.no_direct;
+  info.allowed = spec.allow;
   info.addresses = spec.addresses;
+  info.addresses_given = !spec.addresses.empty();
   info.gid_layout = spec.gid_layout;
   info.lost = lost.reason;
   info.owner = spec.owner;

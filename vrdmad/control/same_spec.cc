@@ -1,7 +1,9 @@
 #include "vrdmad/control/same_spec.h"
 
 #include <algorithm>
+#include <map>
 
+#include "core/base/label.h"
 #include "core/base/printable.h"
 #include "gid/layout.h"
 #include "gid/prefix.h"
@@ -15,14 +17,6 @@ using base::printable;
 using base::Result;
 
 namespace {
-
-bool is_alphanumeric(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-bool fits_key(char c) { return is_alphanumeric(c) || c == '_' || c == '-' || c == '.' || c == '/'; }
-
-bool fits_value(char c) { return c >= ' ' && c <= '~'; }
 
 std::string or_none(const std::string& text) { return text.empty() ? "none" : text; }
 
@@ -64,28 +58,8 @@ std::optional<std::string> difference_of(const std::string& what,
 
 }  // namespace
 
-Result<void> check_labels(const std::map<std::string, std::string>& labels) {
-  if (labels.size() > kMaxLabels)
-    return fail(EINVAL, std::to_string(labels.size()) +
-                            " labels are too many: a vdevice has at "
-                            "most " +
-                            std::to_string(kMaxLabels));
-  for (const auto& [key, value] : labels) {
-    if (key.empty() || key.size() > kMaxLabelKey || !is_alphanumeric(key[0]) ||
-        !std::all_of(key.begin(), key.end(), fits_key))
-      return fail(EINVAL,
-                  "'" + printable(key.substr(0, 2 * kMaxLabelKey)) +
-                      "' is not a valid label key: it needs 1 to 63 letters, digits, '_', '-', "
-                      "'.' or '/', and begins with a letter or a digit");
-    if (value.size() > kMaxLabelValue || !std::all_of(value.begin(), value.end(), fits_value))
-      return fail(EINVAL, "the value of label '" + key +
-                              "' is invalid: it may have at most 255 printable ASCII characters");
-  }
-  return {};
-}
-
 Result<VdevSpec> canonical(const VdevSpec& spec) {
-  if (auto ok = check_labels(spec.labels); !ok) return pass(std::move(ok.error()));
+  if (auto ok = base::check_labels(spec.labels); !ok) return pass(std::move(ok.error()));
   if (spec.end_with_owner && spec.owner.pid == 0)
     return fail(EINVAL, "a vdevice without an owner cannot end with its owner: name one");
   VdevSpec result = spec;

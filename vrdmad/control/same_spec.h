@@ -1,7 +1,6 @@
 // Compares a vdevice with a request for one: `vrdmactl vdev create --if-absent`.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 
@@ -9,12 +8,6 @@
 #include "vrdmad/admin/backend.h"
 
 namespace vrdma::vrdmad {
-
-// Labels are an operator's notes on a vdevice; the daemon does not interpret them. At most
-// kMaxLabels; a key is 1 to kMaxLabelKey letters, digits, '_', '-', '.' or '/', and begins with a
-// letter or a digit; a value is at most kMaxLabelValue printable ASCII characters.
-inline constexpr size_t kMaxLabels = 16, kMaxLabelKey = 63, kMaxLabelValue = 255;
-[[nodiscard]] base::Result<void> check_labels(const std::map<std::string, std::string>& labels);
 
 // `spec` in the form that is stored and compared: prefixes as printed, permissions and quota
 // sorted. EINVAL if any of these is invalid.

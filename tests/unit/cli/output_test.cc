@@ -186,7 +186,8 @@ TEST(Output, json_has_every_field) {
   "lost": "",
   "gid_layout": "dense",
   "reach": "network",
-  "peers": []
+  "peers": [],
+  "addresses_given": false
 }
 )");
 }

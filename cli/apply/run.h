@@ -1,0 +1,18 @@
+// Carries out the steps of a plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "api/client.h"
+#include "cli/apply/plan.h"
+#include "core/base/error.h"
+
+namespace vrdma::cli::apply {
+
+// For each of the plan's changes: empty, or why it was not made. A step that fails undoes the
+// earlier ones of its object, as far as vrdmad lets it; other objects are still changed. An error:
+// vrdmad does not answer any more, so that nobody knows how the last step ended; a new plan does.
+[[nodiscard]] base::Result<std::vector<std::string>> run(api::Client& client, const Plan& plan);
+
+}  // namespace vrdma::cli::apply
