@@ -110,6 +110,19 @@ TEST_F(Tenant, HasDefaults) {
   EXPECT_EQ(wanted[static_cast<size_t>(Kind::kCq)], std::nullopt);
 }
 
+TEST_F(Tenant, ForgetsADefault) {
+  ASSERT_TRUE(red.set({{{"qp", 8}, {"mr", 9}}, {}, 0}));
+  EXPECT_THAT(why(red.set({{}, {}, 0, {"qps"}})),
+              HasSubstr("default: there is no quota kind 'qps'"));
+  ASSERT_TRUE(red.set({{}, {}, 0, {"qp", "cq"}}));
+  Wanted wanted{};
+  red.fill_defaults(wanted);
+  EXPECT_FALSE(wanted[static_cast<size_t>(Kind::kQp)]);
+  EXPECT_EQ(wanted[static_cast<size_t>(Kind::kMr)], 9u);
+  ASSERT_TRUE(red.set({{{"mr", 7}}, {}, 0, {"mr"}}));
+  EXPECT_EQ(red.spec().defaults[0].limit, 7u);
+}
+
 TEST_F(Tenant, RefusesNonsense) {
   for (const auto& spec :
        {BudgetSpec{{{"frogs", 1}}, {}, 0}, BudgetSpec{{}, {{"frogs", 1}}, 0},
