@@ -1,7 +1,6 @@
 #include "cli/apply/plan.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "cli/apply/budget_check.h"
 #include "core/base/label.h"
