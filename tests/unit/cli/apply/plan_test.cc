@@ -293,6 +293,24 @@ TEST(ApplyPlan, limits_beyond_a_ceiling_are_refused_before_anything_changes) {
   EXPECT_THAT(plan(file, model.state(), {}).refusals, IsEmpty());
 }
 
+TEST(ApplyPlan, a_ceiling_sinks_after_what_is_below_it_and_rises_before) {
+  Model model;
+  Vdevice a = vdevice("a");
+  a.tenant = "t";
+  const auto file_of = [&](uint64_t limit, uint64_t ceiling) {
+    a.quota["qp"] = limit;
+    File file = file_with({a});
+    file.budgets[{Scope::kTenant, "t"}] = {{{}, {{"qp", ceiling}}, 100}, 3};
+    return file;
+  };
+  for (const auto& [limit, ceiling] :
+       {std::pair<uint64_t, uint64_t>{30, 40}, {5, 10}, {30, 40}, {40, 40}, {1, 1}}) {
+    const File file = file_of(limit, ceiling);
+    run(model, plan(file, model.state(), {}));
+    EXPECT_THAT(plan(file, model.state(), {}).changes, IsEmpty());
+  }
+}
+
 TEST(ApplyPlan, two_vdevices_exchange_what_a_ceiling_allows) {
   Model model;
   Vdevice a = vdevice("a"), b = vdevice("b");
@@ -346,7 +364,7 @@ class Random {
     Limits all;
     for (const char* kind : {"qp", "mr", "cqe", "bandwidth", "bandwidth_min"})
       if (below(3) == 0 && !(of_ceiling && std::string(kind) == "bandwidth_min"))
-        all[kind] = static_cast<uint64_t>(of_ceiling ? 20 + below(60) : 1 + below(30));
+        all[kind] = static_cast<uint64_t>(of_ceiling ? 8 + below(40) : 1 + below(30));
     return all;
   }
   Vdevice vdevice() {
