@@ -98,6 +98,15 @@ Result<void> set_peers(const Words& words, Class* of) {
   return {};
 }
 
+Result<void> set_memory(const Words& words, bool* reached) {
+  auto word = one_word(words);
+  if (!word) return pass(std::move(word.error()));
+  if (*word != "in-place" && *word != "reached")
+    return fail(EINVAL, in_quotes(*word) + " is neither in-place nor reached");
+  *reached = *word == "reached";
+  return {};
+}
+
 Result<void> set_number(const Words& words, uint64_t* number) {
   auto word = one_word(words);
   if (!word) return pass(std::move(word.error()));
@@ -205,6 +214,8 @@ const std::map<std::string, Setter>& setters() {
       {"peers", set_peers},
       {"reach", [](const Words& words, Class* of) { return set_reach(words, &of->reach); }},
       {"devices", [](const Words& words, Class* of) { return set_devices(words, &of->devices); }},
+      {"memory",
+       [](const Words& words, Class* of) { return set_memory(words, &of->memory_reached); }},
       {"quota", [](const Words& words, Class* of) { return set_quota(words, &of->quota); }},
       {"max_quota", [](const Words& words, Class* of) { return set_quota(words, &of->max_quota); }},
       {"parent", [](const Words& words, Class* of) { return set_name(words, &of->parent); }},

@@ -18,6 +18,8 @@
 //   quota = qp=64,mr_bytes=1g
 //   parent = soft
 //   netdev = eth0                  absent: see docs/containers.md
+//   memory = in-place              `reached`: no memory of its containers is put in place
+//                                  (docs/programs.md)
 //   allow = userfaultfd            permissions (provisioning/permission.h)
 //   name = vrdma0                  of the device in the container
 //   users = alice 1001             host users that may use the class; `*`: all. root always may
@@ -80,6 +82,7 @@ struct Class {
   bool all_users = false;
   std::set<uid_t> users;
   bool host_network = false, per_container = false;
+  bool memory_reached = false;  // the key `memory`
   uint64_t most = 64;
   uint32_t devices = 64;
   std::set<std::string> annotations;

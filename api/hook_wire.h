@@ -79,11 +79,13 @@ struct Answer {
   };
   int32_t error = 0;  // errno
   uint32_t vdevices = 0;
+  uint32_t memory_reached = 0;  // no memory of the container's programs is put in place
+  uint32_t zero = 0;
   char run_dir[256]{};  // R
   char sockets[256]{};  // path of the directory R/netns/<cookie>
   Vdevice vdevice[kMostVdevices]{};
   char reason[512]{};  // a sentence without a newline, if there is an error
 };
-static_assert(sizeof(Answer) == 8 + 256 + 256 + kMostVdevices * 320 + 512);
+static_assert(sizeof(Answer) == 16 + 256 + 256 + kMostVdevices * 320 + 512);
 
 }  // namespace vrdma::hook

@@ -34,7 +34,7 @@ const std::string kPlace = "/run/vrdma", kLibraryPlace = kPlace + "/lib";
 const std::string kLoaderCache = "/etc/ld.so.cache";
 // In the file system that is mounted on kPlace; the stubs in the installation's directory too.
 const std::string kOwnLibraries = "/lib", kStubPlace = "/stubs", kOriginals = "/real",
-                  kCache = "/ld.so.cache", kNotes = "/notes";
+                  kCache = "/ld.so.cache", kNotes = "/notes", kMemory = "/memory";
 // Beside those of kLibraries; optional, because the program that needs it names its path.
 const std::string kPreload = "librspreload.so";
 
@@ -116,6 +116,7 @@ class Place {
   Place(const Root& root, const Config& config, const Answer& answer)
       : root_(root),
         config_(config),
+        memory_reached_(answer.memory_reached != 0),
         sockets_("/netns" +
                  std::string(answer.sockets).substr(std::string(answer.sockets).rfind('/'))) {}
 
@@ -255,6 +256,8 @@ class Place {
   }
 
   Result<void> close() const {
+    if (memory_reached_)  // the library reads it: client/device/memory/table.cc
+      if (auto done = inside_->write(kMemory, "reached\n"); !done) return done;
     if (!notes_.empty())
       if (auto done = inside_->write(kNotes, notes_); !done) return done;
     return make_read_only(place_, kPlace);
@@ -264,6 +267,7 @@ class Place {
 
   const Root& root_;
   const Config& config_;
+  const bool memory_reached_;
   const std::string sockets_;  // in kPlace
   Fd place_;
   std::optional<Root> inside_;  // of place_, when it is mounted

@@ -16,12 +16,15 @@
 
 namespace vrdma::client {
 
-std::string socket_directory() {
+std::string run_directory() {
   const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
+  return run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma";
+}
+
+std::string socket_directory() {
   const auto cookie = base::own_netns_cookie();
   if (!cookie) return {};
-  return std::string(run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma") + "/netns/" +
-         std::to_string(*cookie);
+  return run_directory() + "/netns/" + std::to_string(*cookie);
 }
 
 base::Result<base::Fd> dial(const std::string& path, int flags) {

@@ -9,6 +9,8 @@
 
 namespace vrdma::client {
 
+// R: VRDMA_RUN_DIR, or /run/vrdma.
+[[nodiscard]] std::string run_directory();
 // R/netns/<cookie of this thread's netns>: the directory of its vdevices' sockets. Empty: unknown,
 // because the kernel is older than 5.14.
 [[nodiscard]] std::string socket_directory();

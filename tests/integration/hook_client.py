@@ -25,8 +25,8 @@ import sys
 import time
 
 REQUEST = struct.Struct("=II128s128s64s256s64s64s64s64s64s16s64s256s256s")
-ANSWER = struct.Struct("=iI256s256s" + "64s256s" * 8 + "512s")
-assert REQUEST.size == 1496 and ANSWER.size == 3592
+ANSWER = struct.Struct("=iIII256s256s" + "64s256s" * 8 + "512s")
+assert REQUEST.size == 1496 and ANSWER.size == 3600
 SET_UP, DONE, ENDED, FAILED = 1, 2, 3, 4
 
 
@@ -53,7 +53,7 @@ def ask(link, message, fds=()):
     if fields[0] != 0:
         print("refused", text(fields[-1]), flush=True)
         sys.exit(1)
-    print("ok", text(fields[4]), text(fields[5]), text(fields[3]), flush=True)
+    print("ok", text(fields[6]), text(fields[7]), text(fields[5]), *["reached"] * fields[2], flush=True)
 
 
 def request(op, container="", keys=None):

@@ -24,6 +24,7 @@ per_container = yes
 users = 1001
 most = 2
 [private]
+memory = reached
 END
 options=(--classes "$T/classes.conf")
 start_daemon "${options[@]}"
@@ -66,7 +67,7 @@ on a root ibv_devinfo -d vrdma0 >/dev/null || fail "it does not work"
 say "a second container of the pod shares it"
 container two a
 got=$(hook setup c2 "${PID[two]}" class=small pod=p -- done) || fail "refused: $got"
-[[ $got == "ok vrdma0 "* ]] && has 1 || fail "the answer is $got"
+[[ $got == "ok vrdma0 "* && $got != *reached* ]] && has 1 || fail "the answer is $got"
 [[ $(ctl vdev show vrdma0) == *"container      c1 (process ${PID[one]})"*"container      c2 (process ${PID[two]})"* ]] ||
   fail "it does not show its containers: $(ctl vdev show vrdma0)"
 got=$(hook setup c2 "${PID[two]}" class=small pod=p) || fail "asking again is refused: $got"
@@ -220,7 +221,8 @@ wait_until 5 has 1 || fail "a vdevice is left"
 ctl class list | grep -q "^private: .*there is no key 'qouta'" || fail "class list: $(ctl class list)"
 container two b
 sed -i '$d' "$T/classes.conf"
-hook setup c2 "${PID[two]}" class=private -- done >/dev/null || fail "the file is not read again"
+got=$(hook setup c2 "${PID[two]}" class=private -- done) || fail "the file is not read again"
+[[ $(head -1 <<<"$got") == *" reached" ]] || fail "the hook does not hear that memory is reached: $got"
 dies two
 wait_until 5 has 1 || fail "a vdevice is left"
 

@@ -30,11 +30,11 @@ cp -rL "$hook_program" "$LIBRARIES"/lib*.so* "$BUILD/lib/vrdma/stubs" "$installe
 ln -s vrdma-oci-hook "$installed/vrdma-runtime"
 answer() { printf '%s' "$1" >"$T/answer.json"; }
 # answer_for NAMESPACE VDEVICE: as vrdmad answers for that vdevice.
-answer_for() {
+answer_for() { # NAMESPACE VDEVICE [FIELD]
   ctl exec "$2" -- true  # makes its sysfs tree
   local cookie
   cookie=$(cookie_of "$1")
-  answer "{\"sockets\": \"$R/netns/$cookie\", \"vdevices\": [[\"$2\", \"$R/sysfs/$cookie/$2\"]]}"
+  answer "{\"sockets\": \"$R/netns/$cookie\", \"vdevices\": [[\"$2\", \"$R/sysfs/$cookie/$2\"]]${3:+, $3}}"
 }
 requests() { cat "$T/requests.log" 2>/dev/null || true; }
 : >"$T/requests.log"
@@ -171,8 +171,9 @@ cp -L --parents "$devinfo" $(ldd "$devinfo" | grep -o '/[^ ]*') "$IMAGE"
 [[ -z $(find "$IMAGE" -name 'libdl.*' -o -name 'libpthread.*') ]] || fail "the image has them"
 run_in a -- ibv_devinfo -d va >"$T/devinfo.log" || fail "ibv_devinfo in an image of copied files"
 
-say "the programs of two containers reach each other"
+say "the programs of two containers reach each other; the memory of one is reached, as its class says"
 image plain2
+answer_for a va '"memory_reached": 1'
 run_in a -- ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 >"$T/pingpong.log" 2>&1 &
 PID[pingpong]=$!
 listens_in_a() { $(enter a) cat /proc/net/tcp /proc/net/tcp6 | grep -E ':4853 [0-9A-F]+:0000 0A ' >/dev/null; }
@@ -182,6 +183,8 @@ IMAGE=$T/image-plain
 run_in b --id c2 -- ibv_rc_pingpong -d vb -g "$INDEX_B" -n 100 10.0.0.1 >"$T/client.log" || fail "ibv_rc_pingpong"
 reap pingpong 10
 [[ $REAPED -eq 0 ]] || fail "the server of ibv_rc_pingpong ends with $REAPED"
+[[ $(stat_of va mr_reached_asked) -gt 0 && $(stat_of vb mr_reached_asked) -eq 0 ]] ||
+  fail "of va are reached $(stat_of va mr_reached_asked) regions, of vb $(stat_of vb mr_reached_asked)"
 answer_for a va
 
 say "a container with a user namespace"

@@ -30,8 +30,8 @@ def text(field):
 def answer_of(spec):
     vdevices = [VDEVICE.pack(name.encode(), tree.encode()) for name, tree in spec.get("vdevices", [])]
     vdevices += [bytes(VDEVICE.size)] * (8 - len(vdevices))
-    return struct.pack("=iI256s256s", spec.get("error", 0), len(spec.get("vdevices", [])), b"",
-                       spec.get("sockets", "").encode()) + b"".join(vdevices) + struct.pack(
+    return struct.pack("=iIII256s256s", spec.get("error", 0), len(spec.get("vdevices", [])),
+                       spec.get("memory_reached", 0), 0, b"", spec.get("sockets", "").encode()) + b"".join(vdevices) + struct.pack(
                            "512s", spec.get("reason", "").encode())
 
 

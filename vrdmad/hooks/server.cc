@@ -269,6 +269,7 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   if (given->added) connection.given.emplace(given->vdevice, container);
   hook::Answer answer;
   answer.vdevices = 1;
+  answer.memory_reached = its->memory_reached ? 1 : 0;
   if (!put(settings_.run_dir, answer.run_dir) || !put(given->sockets, answer.sockets) ||
       !put(given->name, answer.vdevice[0].name) || !put(given->tree, answer.vdevice[0].tree))
     return fail(ENAMETOOLONG,

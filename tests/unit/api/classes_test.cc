@@ -61,6 +61,7 @@ TEST(Classes, sections_are_classes) {
       "host_network = yes\n"
       "per_container = true\n"
       "most = 5\n"
+      "memory = reached\n"
       "annotations = [quota, name]\n"
       "max_quota = qp=256\n"
       "[empty.1]\n"
@@ -87,6 +88,8 @@ TEST(Classes, sections_are_classes) {
   EXPECT_FALSE(small.is_for(1002));
   EXPECT_TRUE(small.host_network && small.per_container);
   EXPECT_EQ(small.most, 5U);
+  EXPECT_TRUE(small.memory_reached);
+  EXPECT_FALSE(classes->find("default")->memory_reached);
   EXPECT_THAT(small.annotations, UnorderedElementsAre("quota", "name"));
   ASSERT_EQ(small.max_quota.size(), 1U);
   EXPECT_EQ(small.max_quota[0].limit, 256U);
@@ -101,8 +104,10 @@ TEST(Classes, sections_are_classes) {
 TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
   EXPECT_EQ(error_of("[a]\nqouta = qp=1\n"),
             "c.conf: class 'a': there is no key 'qouta'; there are allow,annotations,devices,"
-            "fabric,host_network,max_quota,most,name,netdev,parent,peers,per_container,quota,"
-            "reach,tenant,users");
+            "fabric,host_network,max_quota,memory,most,name,netdev,parent,peers,per_container,"
+            "quota,reach,tenant,users");
+  EXPECT_EQ(error_of("[a]\nmemory = private\n"),
+            "c.conf: class 'a': memory: 'private' is neither in-place nor reached");
   EXPECT_EQ(error_of("[a]\nreach = moon\n"),
             "c.conf: class 'a': reach: 'moon' is none of host, network and wire");
   EXPECT_EQ(
