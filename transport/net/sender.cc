@@ -71,6 +71,10 @@ void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint
     ++counters_.rp_cnp_handled;
     return congestion_.notified(now);
   }
+  if (is_closing()) {
+    ++counters_.bad_state;
+    return;
+  }
   const bool responds =
       wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse;
   // A mark counts only on a packet that the connection expects: any host can mark others.
@@ -149,6 +153,7 @@ bool NetSender::run(Turn& turn) {
 }
 
 bool NetSender::send(Turn& turn) {
+  if (is_closing()) return false;
   // Not one for each queue pair: it is large.
   static thread_local Burst scratch;
   if (std::exchange(look_again_, false)) responder_.resume();

@@ -154,6 +154,9 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] Verdict exchange_reached(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Verdict bring_operand(const rdma::WorkRequest& request, const rdma::Plan& plan);
 
+  // Its program closes the device: nothing of what still comes may be stored, and its state stays.
+  [[nodiscard]] bool is_closing() const { return !qp_.link.remote && qp_.can_receive(); }
+
   // sender_progress.cc
   [[nodiscard]] bool notes_progress() const {
     return qp_.context->notes != nullptr && qp_.link.remote.has_value();

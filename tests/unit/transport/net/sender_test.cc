@@ -70,6 +70,19 @@ TEST_F(Net, WritesAndReads) {
   EXPECT_THAT(b.received(*qp_b), IsEmpty());
 }
 
+// The program that closes its device has been told that nothing is stored any more; its queue pair
+// stays as it is.
+TEST_F(Net, StoresNothingForAProgramThatCloses) {
+  connect();
+  std::memcpy(a.memory(), "late", 4);
+  world.fabric.cut(*qp_b);
+  ASSERT_EQ(qp_b->state(), QpState::kRts);
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 4, a_key}}));
+  ASSERT_TRUE(wait_for([&] { return b_counters.bad_state > 0; }));
+  settle();
+  EXPECT_EQ(*b.memory(), 0);
+}
+
 TEST_F(Net, ChangesOperands) {
   connect();
   const uint64_t reached = (at(b_own) + 7) / 8 * 8;
