@@ -219,7 +219,8 @@ struct ClassInfo {
   uint32_t devices = 0;               // that the class offers
   uint32_t given = 0;                 // vdevices that containers have of it
   uint32_t free = 0;                  // how many more fit; UINT32_MAX: no ceiling bounds them
-  std::vector<QuotaSetting> quota;
+  std::vector<QuotaSetting> quota, max_quota;
+  std::string reach;  // as api::Class::reach
 };
 
 // What containers of pods may have, as an orchestrator promised it: vrdma.v1.Claim, which says what

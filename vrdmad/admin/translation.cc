@@ -81,6 +81,11 @@ void fill(v1::Parent& out, const ParentInfo& parent) {
   if (parent.numa_node) out.set_numa_node(*parent.numa_node);
 }
 
+void fill(v1::QuotaSetting& out, const QuotaSetting& setting) {
+  out.set_kind(setting.kind);
+  out.set_limit(setting.limit);
+}
+
 void fill(v1::Class& out, const ClassInfo& its) {
   out.set_name(its.name);
   out.set_error(printable(its.error));
@@ -90,11 +95,9 @@ void fill(v1::Class& out, const ClassInfo& its) {
   out.set_devices(its.devices);
   out.set_given(its.given);
   out.set_free(its.free);
-  for (const auto& setting : its.quota) {
-    auto& row = *out.add_quota();
-    row.set_kind(setting.kind);
-    row.set_limit(setting.limit);
-  }
+  for (const auto& setting : its.quota) fill(*out.add_quota(), setting);
+  for (const auto& setting : its.max_quota) fill(*out.add_max_quota(), setting);
+  out.set_reach(its.reach);
 }
 
 void fill(v1::Claim& out, const ClaimInfo& info) {
@@ -106,11 +109,7 @@ void fill(v1::Claim& out, const ClaimInfo& info) {
     auto& row = *out.add_shares();
     row.set_id(share.id);
     row.set_class_(share.device_class);
-    for (const auto& setting : share.quota) {
-      auto& limit = *row.add_quota();
-      limit.set_kind(setting.kind);
-      limit.set_limit(setting.limit);
-    }
+    for (const auto& setting : share.quota) fill(*row.add_quota(), setting);
     row.set_vdevices(info.vdevices[i]);
   }
   for (const auto& [key, value] : info.claim.labels) (*out.mutable_labels())[key] = value;

@@ -177,6 +177,9 @@ void Daemon::describe(const api::Class& its, ClassInfo* info) {
   info->parent = its.parent;
   info->devices = its.devices;
   for (const auto& setting : its.quota) info->quota.push_back({setting.kind, setting.limit});
+  for (const auto& setting : its.max_quota)
+    info->max_quota.push_back({setting.kind, setting.limit});
+  info->reach = its.reach;
   const Parent* const parent = find_parent(its.parent);
   if (parent == nullptr) {
     info->error =
