@@ -1,5 +1,5 @@
 // vrdma-device-plugin: the classes of vrdmad as resources of a Kubernetes node. main() starts the
-// event loop; plugin/plugin.h is where the work begins.
+// event loop; plugin/plugin.h and dra/driver.h are where the work begins, of one mode each.
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -9,6 +9,7 @@
 
 #include <iostream>
 
+#include "cli/kubernetes/dra/driver.h"
 #include "cli/kubernetes/options.h"
 #include "cli/kubernetes/plugin/plugin.h"
 #include "cli/kubernetes/report.h"
@@ -47,22 +48,19 @@ Result<Fd> catch_signals() {
   return fd;
 }
 
-Result<void> run(const Options& options) {
-  const auto signals = catch_signals();
-  if (!signals) return vrdma::base::pass(signals.error());
-  const auto created = vrdma::base::EventLoop::create();
-  if (!created) return vrdma::base::pass(created.error());
-  auto& loop = **created;
-  const auto stop = loop.watch(signals->get(), EPOLLIN, [&](uint32_t) { loop.stop(); });
-  if (!stop) return vrdma::base::pass(stop.error());
-  const auto plugin = Plugin::start(loop, options.places);
-  if (!plugin) return vrdma::base::pass(plugin.error());
+// Until a signal. `Mode`: Plugin or Driver.
+template <class Mode>
+Result<void> serve(vrdma::base::EventLoop& loop, const typename Mode::Places& places,
+                   const std::string& listen) {
+  const auto mode = Mode::start(loop, places);
+  if (!mode) return vrdma::base::pass(mode.error());
   std::unique_ptr<vrdma::serve::HttpServer> http;
-  if (!options.listen.empty()) {
+  if (!listen.empty()) {
     auto serving = vrdma::serve::HttpServer::start(
-        loop, options.listen, vrdma::serve::HttpServer::Reach::kNetwork,
+        loop, listen, vrdma::serve::HttpServer::Reach::kNetwork,
         [&](const std::string& path, const vrdma::serve::HttpServer::Answer& answer) {
-          answer(answer_to(path, (*plugin)->status()));
+          const auto status = (*mode)->status();
+          answer(answer_to(path, metrics_text(status), status.not_ready));
         });
     if (!serving) return vrdma::base::pass(std::move(serving).error(), "--listen");
     http = std::move(*serving);
@@ -71,6 +69,18 @@ Result<void> run(const Options& options) {
   loop.run();
   spdlog::info("stopping");
   return {};
+}
+
+Result<void> run(const Options& options) {
+  const auto signals = catch_signals();
+  if (!signals) return vrdma::base::pass(signals.error());
+  const auto created = vrdma::base::EventLoop::create();
+  if (!created) return vrdma::base::pass(created.error());
+  auto& loop = **created;
+  const auto stop = loop.watch(signals->get(), EPOLLIN, [&](uint32_t) { loop.stop(); });
+  if (!stop) return vrdma::base::pass(stop.error());
+  return options.dra ? serve<Driver>(loop, options.driver, options.listen)
+                     : serve<Plugin>(loop, options.plugin, options.listen);
 }
 
 }  // namespace

@@ -3,12 +3,15 @@
 
 #include <string>
 
+#include "cli/kubernetes/dra/driver.h"
 #include "cli/kubernetes/plugin/plugin.h"
 
 namespace vrdma::cli::kubernetes {
 
 struct Options {
-  Plugin::Places places;
+  bool dra = false;  // the mode: a DRA driver, and not a device plugin
+  Plugin::Places plugin;
+  Driver::Places driver;
   std::string listen;  // for scrapers and probes; empty: nowhere
 };
 

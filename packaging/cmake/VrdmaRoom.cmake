@@ -43,10 +43,10 @@ function(vrdma_room room)
   endif()
 endfunction()
 
-# vrdma_grpc(target path/of/x.proto): a library of the code that is generated for a proto file, whose
-# path is relative to this folder: #include <path/of/x.pb.h>, and x.grpc.pb.h. Separate, because our warnings
+# vrdma_grpc(target path/of/x.proto...): a library of the code that is generated for proto files, whose
+# paths are relative to this folder: #include <path/of/x.pb.h>, and x.grpc.pb.h. Separate, because our warnings
 # and sanitizers do not apply to it.
-function(vrdma_grpc target path)
+function(vrdma_grpc target)
   find_package(PkgConfig REQUIRED)
   find_package(Threads REQUIRED)
   find_program(PROTOC protoc REQUIRED)
@@ -58,14 +58,20 @@ function(vrdma_grpc target path)
   endif()
   set(out ${CMAKE_CURRENT_BINARY_DIR}/generated)
   file(MAKE_DIRECTORY ${out})
-  string(REGEX REPLACE "[.]proto$" "" stem ${out}/${path})
-  add_custom_command(
-    OUTPUT ${stem}.pb.cc ${stem}.pb.h ${stem}.grpc.pb.cc ${stem}.grpc.pb.h
-    COMMAND ${PROTOC} --proto_path=${CMAKE_CURRENT_SOURCE_DIR} --cpp_out=${out} --grpc_out=${out}
-            --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} ${CMAKE_CURRENT_SOURCE_DIR}/${path}
-    DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${path}
-    VERBATIM)
-  add_library(${target} STATIC ${stem}.pb.cc ${stem}.grpc.pb.cc)
+  set(sources)
+  foreach(path ${ARGN})
+    string(REGEX REPLACE "[.]proto$" "" stem ${out}/${path})
+    add_custom_command(
+      OUTPUT ${stem}.pb.cc ${stem}.pb.h ${stem}.grpc.pb.cc ${stem}.grpc.pb.h
+      COMMAND ${PROTOC} --proto_path=${CMAKE_CURRENT_SOURCE_DIR} --cpp_out=${out} --grpc_out=${out}
+              --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} ${CMAKE_CURRENT_SOURCE_DIR}/${path}
+      DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${path}
+      VERBATIM)
+    list(APPEND sources ${stem}.pb.cc ${stem}.grpc.pb.cc)
+  endforeach()
+  add_library(${target} STATIC ${sources})
+  # Generated files of one target may have the same local names.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   if(VRDMA_SANITIZE)
     target_compile_options(${target} PRIVATE -fno-sanitize=all -O0)
   endif()

@@ -57,9 +57,8 @@ TABLE = {
     "cli/hook": ["cli/mounts", "api", "core/ipc"],
     "cli/bad_wire": ["core/wire"],
     "cli/rdma": [],
-    "cli/kubernetes": ["api", "core/serve"],
-    "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base", "core/verbs",
-            "gid"],
+    "cli/kubernetes": ["cli", "core/serve"],
+    "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base", "core/verbs"],
     "docs": ["api"],  # examples
 }
 # Nobody includes tests; they include what they test.

@@ -1,11 +1,9 @@
 #include "cli/kubernetes/node/cdi_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <nlohmann/json.hpp>
 
-#include "core/base/fd.h"
+#include "cli/kubernetes/node/json.h"
+#include "cli/kubernetes/node/text_file.h"
 #include "core/base/file_change.h"
 
 namespace vrdma::cli::kubernetes {
@@ -16,31 +14,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kLargest = 1 << 20;
 constexpr char kAdvice[] = ": run vrdmactl cdi generate";
-
-// The member `name` of an object; null if there is none, or `of` is no object.
-const Json& member(const Json& of, const char* name) {
-  static const Json kNone;
-  if (!of.is_object()) return kNone;
-  const auto it = of.find(name);
-  return it == of.end() ? kNone : *it;
-}
-
-base::Result<std::string> read_file(const std::string& path) {
-  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.valid()) return base::fail_errno("read it");
-  std::string text(kLargest + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return base::fail_errno("read it");
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-  }
-  if (size > kLargest) return base::fail(EFBIG, "it is larger than 1 MiB");
-  text.resize(size);
-  return text;
-}
 
 bool can_run(const std::string& program) {
   struct stat status {};
@@ -79,7 +52,7 @@ void CdiFile::look() {
     devices_ = base::fail(EINVAL, "it is not a regular file");
     return;
   }
-  const auto text = read_file(path_);
+  const auto text = read_text_file(path_, kLargest);
   devices_ = text ? parse_cdi(*text) : base::pass(text.error());
 }
 
@@ -93,6 +66,13 @@ std::string CdiFile::problem(const std::string& name) const {
   for (const auto& program : device->second)
     if (!can_run(program))
       return "the hook " + program + " of CDI file " + path_ + " is not an executable file";
+  return {};
+}
+
+std::string CdiFile::hook() const {
+  if (devices_)
+    for (const auto& [name, programs] : *devices_)
+      if (!programs.empty()) return *programs.begin();
   return {};
 }
 

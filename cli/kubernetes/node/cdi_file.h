@@ -28,6 +28,8 @@ class CdiFile {
   void look();
   // Why no container can use the device of this class; empty: one can.
   [[nodiscard]] std::string problem(const std::string& name) const;
+  // The program of the hooks, of any device; empty: there is none.
+  [[nodiscard]] std::string hook() const;
 
  private:
   const std::string path_;

@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "core/base/log.h"
-#include "core/base/name.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -28,32 +27,12 @@ base::Result<std::unique_ptr<Plugin>> Plugin::start(base::EventLoop& loop, const
 }
 
 void Plugin::on_classes(const v1::ListClassesResponse& classes) {
-  if (!unreachable_.empty()) base::log_info("vrdmad describes its classes");
-  unreachable_.clear();
-  for (auto& [name, news] : classes_) {
-    news.unreachable.clear();
-    news.file_error = classes.error();
-    news.in_file = false;
-  }
-  for (const auto& each : classes.classes()) {
-    if (!base::is_name(each.name())) continue;
-    ClassNews& news = classes_[each.name()];
-    v1::Class last = each;
-    // A mistake takes no device from the node: the kubelet would fail pods that have one.
-    if (!each.error().empty() && news.last.devices() > 0) {
-      last = news.last;
-      last.set_error(each.error());
-      last.set_given(each.given());
-    }
-    news = {"", classes.error(), true, last};
-  }
+  classes_.received(classes);
   update();
 }
 
 void Plugin::on_lost(const std::string& why) {
-  base::log_warning(why);
-  unreachable_ = why;
-  for (auto& [name, news] : classes_) news.unreachable = why;
+  classes_.lost(why);
   update();
 }
 
@@ -71,7 +50,7 @@ void Plugin::look() {
 
 void Plugin::update() {
   cdi_.look();
-  for (const auto& [name, news] : classes_) {
+  for (const auto& [name, news] : classes_.all()) {
     auto& resource = resources_[name];
     const bool is_new = !resource;
     if (is_new) {
@@ -90,7 +69,7 @@ void Plugin::update() {
 
 PluginStatus Plugin::status() const {
   PluginStatus status;
-  status.not_ready = unreachable_;
+  status.not_ready = classes_.unreachable();
   status.kubelet_restarts = directory_->restarts();
   for (const auto& [name, resource] : resources_) {
     status.resources.push_back(resource->status());

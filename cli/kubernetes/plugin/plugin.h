@@ -11,6 +11,7 @@
 
 #include "cli/kubernetes/kubelet/directory.h"
 #include "cli/kubernetes/node/cdi_file.h"
+#include "cli/kubernetes/node/class_table.h"
 #include "cli/kubernetes/node/class_watch.h"
 #include "cli/kubernetes/plugin/resource.h"
 #include "core/base/event_loop.h"
@@ -47,8 +48,7 @@ class Plugin {
   base::EventLoop& loop_;
   const std::string domain_;
   CdiFile cdi_;
-  std::string unreachable_ = "vrdmad has not described its classes yet";  // empty: it has
-  std::map<std::string, ClassNews> classes_;  // those of vrdmad, now or before
+  ClassTable classes_;
   std::unique_ptr<KubeletDirectory> directory_;
   std::map<std::string, std::unique_ptr<Resource>> resources_;
   base::EventLoop::Timer timer_;

@@ -6,30 +6,22 @@
 #include <kubelet/deviceplugin.grpc.pb.h>
 
 #include <chrono>
-#include <mutex>
-#include <set>
+
+#include "cli/kubernetes/kubelet/broadcast.h"
 
 namespace vrdma::cli::kubernetes {
 
-namespace {
-
-using List = std::shared_ptr<const v1beta1::ListAndWatchResponse>;
-
-}  // namespace
-
-// Streams live in watchers_, whose mutex also guards the members of each.
 class Service::Calls final : public v1beta1::DevicePlugin::CallbackService {
  public:
   Calls(std::string class_name, std::string resource, Observer observer)
       : class_name_(std::move(class_name)),
         resource_(std::move(resource)),
-        observer_(std::move(observer)) {}
+        observer_(std::move(observer)),
+        list_([this](bool begins) {
+          observer_(begins ? Event::kStreamBegan : Event::kStreamEnded, "");
+        }) {}
 
-  void publish(v1beta1::ListAndWatchResponse devices) {
-    const std::lock_guard lock(mutex_);
-    list_ = std::make_shared<const v1beta1::ListAndWatchResponse>(std::move(devices));
-    for (auto* watcher : watchers_) watcher->write();
-  }
+  void publish(v1beta1::ListAndWatchResponse devices) { list_.publish(std::move(devices)); }
 
   grpc::ServerUnaryReactor* GetDevicePluginOptions(grpc::CallbackServerContext* context,
                                                    const v1beta1::Empty*,
@@ -52,56 +44,10 @@ class Service::Calls final : public v1beta1::DevicePlugin::CallbackService {
 
   grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse>* ListAndWatch(
       grpc::CallbackServerContext*, const v1beta1::Empty*) override {
-    return new Watcher(*this);  // deletes itself in OnDone()
+    return list_.open();
   }
 
  private:
-  // One stream. It sends the newest list, one StartWrite() at a time, and skips those that were
-  // replaced meanwhile. Finish() is called once, by OnCancel() or a failed write; OnDone() is
-  // gRPC's last call.
-  class Watcher final : public grpc::ServerWriteReactor<v1beta1::ListAndWatchResponse> {
-   public:
-    explicit Watcher(Calls& calls) : calls_(calls) {
-      calls_.observer_(Event::kStreamBegan, "");
-      const std::lock_guard lock(calls_.mutex_);
-      calls_.watchers_.insert(this);
-      write();  // gRPC keeps it until it knows the reactor
-    }
-    // With the mutex.
-    void write() {
-      if (writing_ || finished_ || sent_ == calls_.list_) return;
-      writing_ = true;
-      sent_ = calls_.list_;
-      StartWrite(sent_.get());
-    }
-    void OnWriteDone(bool ok) override {
-      const std::lock_guard lock(calls_.mutex_);
-      writing_ = false;
-      ok ? write() : finish();
-    }
-    void OnCancel() override {
-      const std::lock_guard lock(calls_.mutex_);
-      finish();
-    }
-    void OnDone() override {
-      calls_.observer_(Event::kStreamEnded, "");
-      delete this;
-    }
-
-   private:
-    void finish() {
-      if (finished_) return;
-      finished_ = true;
-      calls_.watchers_.erase(this);
-      Finish(grpc::Status::CANCELLED);
-    }
-
-    Calls& calls_;
-    List sent_;  // stays until its write is done
-    bool writing_ = false;
-    bool finished_ = false;
-  };
-
   static grpc::ServerUnaryReactor* finish(grpc::CallbackServerContext* context,
                                           const grpc::Status& status) {
     auto* const reactor = context->DefaultReactor();
@@ -111,9 +57,7 @@ class Service::Calls final : public v1beta1::DevicePlugin::CallbackService {
 
   const std::string class_name_, resource_;
   const Observer observer_;
-  std::mutex mutex_;  // guards the two below
-  List list_;         // null until the first publish()
-  std::set<Watcher*> watchers_;
+  Broadcast<v1beta1::ListAndWatchResponse> list_;
 };
 
 struct Service::Server {

@@ -66,7 +66,7 @@ TEST(PluginCdi, names_the_problem_and_notices_changes) {
   write_file(dir / "vrdma.json", R"({"devices":[{"name":"small"}]})");
   EXPECT_THAT(problem(), HasSubstr("device 'small' has no hook"));
   write_file(dir / "vrdma.json", std::string(2 << 20, ' '));
-  EXPECT_THAT(problem(), HasSubstr("it is larger than 1 MiB"));
+  EXPECT_THAT(problem(), HasSubstr("it is larger than 1024 KiB"));
   std::filesystem::remove(dir / "vrdma.json");
   std::filesystem::create_directory(dir / "vrdma.json");
   EXPECT_THAT(problem(), HasSubstr("it is not a regular file"));

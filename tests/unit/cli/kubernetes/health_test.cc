@@ -69,16 +69,31 @@ TEST(PluginReport, has_metrics) {
         "vrdma_plugin_stream_age_seconds{class=\"small\"} 0\n",
         "vrdma_plugin_unhealthy{class=\"small\",reason=\"cdi\"} 1\n"})
     EXPECT_THAT(text, HasSubstr(line));
-  EXPECT_THAT(metrics_text({}), Not(HasSubstr("vrdma_plugin_devices")));
+  EXPECT_THAT(metrics_text(PluginStatus()), Not(HasSubstr("vrdma_plugin_devices")));
+}
+
+TEST(PluginReport, has_metrics_of_the_driver) {
+  Claims::Counts counts;
+  counts.refused = 2;
+  DriverStatus status;
+  status.claims = &counts;
+  status.slices.generation = 7;
+  status.unhealthy["small"] = {"cdi", "it is missing"};
+  const std::string text = metrics_text(status);
+  for (const char* line : {"vrdma_plugin_claim_prepares_total{result=\"refused\"} 2\n",
+                           "vrdma_plugin_claim_unprepares_total{result=\"failed\"} 0\n",
+                           "vrdma_plugin_slices_generation 7\n",
+                           "vrdma_plugin_unhealthy{class=\"small\",reason=\"cdi\"} 1\n"})
+    EXPECT_THAT(text, HasSubstr(line));
 }
 
 TEST(PluginReport, answers_probes) {
-  EXPECT_STREQ(answer_to("/healthz", status_with("no kubelet")).status, "200 OK");
-  EXPECT_STREQ(answer_to("/readyz", status_with("")).status, "200 OK");
-  const auto not_ready = answer_to("/readyz", status_with("no kubelet"));
+  EXPECT_STREQ(answer_to("/healthz", "metrics\n", "no kubelet").status, "200 OK");
+  EXPECT_STREQ(answer_to("/readyz", "metrics\n", "").status, "200 OK");
+  const auto not_ready = answer_to("/readyz", "metrics\n", "no kubelet");
   EXPECT_STREQ(not_ready.status, "503 Service Unavailable");
   EXPECT_EQ(not_ready.body, "no kubelet\n");
-  EXPECT_STREQ(answer_to("/", status_with("")).status, "404 Not Found");
+  EXPECT_STREQ(answer_to("/", "metrics\n", "").status, "404 Not Found");
 }
 
 }  // namespace
