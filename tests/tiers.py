@@ -119,7 +119,7 @@ ROWS = [
     (r"integration\.translated", "gate", ""),
     (r"integration\.(source_ports|flood)", "all", "how flows are spread; a flood that starves a neighbour"),
 
-    (r"integration\.kubernetes\.(plugin\.1_36|pods|install)", "release=gate", ""),
+    (r"integration\.kubernetes\.(plugin\.1_36|pods|install|dra|claims)", "release=gate", ""),
     (r"integration\.kubernetes\.plugin\.1_20", "release=all", "a kubelet that dials later, asks for no options and ends no successor"),
 
     # What users install and read.

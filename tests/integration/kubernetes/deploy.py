@@ -28,9 +28,10 @@ except ImportError:
 
 # What is read of a pod's spec and of a container, and what a kubelet needs for other nodes than ours or for times of want.
 POD = {"hostPID", "hostNetwork", "initContainers", "containers", "volumes", "terminationGracePeriodSeconds",
-       "priorityClassName", "automountServiceAccountToken", "tolerations"}
+       "priorityClassName", "automountServiceAccountToken", "serviceAccountName", "tolerations"}
 CONTAINER = {"name", "image", "command", "securityContext", "volumeMounts", "readinessProbe", "livenessProbe", "ports",
-             "resources"}
+             "resources", "env"}
+NODE = "node-1"
 # Without appArmorProfile, which clusters before 1.30 refuse as an unknown field; the annotation says the same to each.
 SECURITY = {"allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities", "privileged", "seccompProfile"}
 UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
@@ -77,11 +78,16 @@ def programs_of(archive):
         return programs, described["annotations"]["org.opencontainers.image.ref.name"]
 
 
-def complaints_of(name, spec, programs, tag, maps):
+def complaints_of(name, spec, programs, tag, maps, accounts):
     def unknown(what, has, known):
         yield from (f"{what}: the key {key} is not tested, or not known to each cluster" for key in sorted(set(has) - known))
 
     yield from unknown(name, spec, POD)
+    account = spec.get("serviceAccountName")
+    if account and f"{name.split('/')[0]}/{account}" not in accounts:
+        yield f"{name}: there is no ServiceAccount {account}"
+    if bool(account) != spec["automountServiceAccountToken"]:
+        yield f"{name}: has a token without an account, or an account without a token"
     volumes = {}
     for volume in spec.get("volumes", []):
         volumes[volume["name"]] = volume
@@ -107,6 +113,9 @@ def complaints_of(name, spec, programs, tag, maps):
         yield from (f"{what}: {command[0]} is no program of the image" for command in commands if command[0] not in programs)
         mounts = container.get("volumeMounts", [])
         yield from (f"{what}: there is no volume {mount['name']}" for mount in mounts if mount["name"] not in volumes)
+        for variable in container.get("env", []):
+            if variable.get("valueFrom") != {"fieldRef": {"fieldPath": "spec.nodeName"}}:
+                yield f"{what}: the variable {variable['name']} is not the name of the node"
         for option, path in zip(container["command"], container["command"][1:]):
             if option == "--runtime" and not any(path.startswith(mount["mountPath"] + "/") for mount in mounts):
                 yield f"{what}: {path} is in no volume"
@@ -116,10 +125,11 @@ def check(path, archive):
     manifests = Manifests(path)
     programs, image = programs_of(archive)
     maps, daemons = manifests.maps(), manifests.daemons()
+    accounts = {full_name(one) for one in manifests.of_kind("ServiceAccount")}
     complaints = [] if daemons else ["there is no DaemonSet"]
     namespaces = {full_name(one).split("/")[1] for one in manifests.of_kind("Namespace")}
     for name, template in daemons.items():
-        complaints += complaints_of(name, template["spec"], programs, image.rsplit(":", 1)[1], maps)
+        complaints += complaints_of(name, template["spec"], programs, image.rsplit(":", 1)[1], maps, accounts)
         if name.split("/")[0] not in namespaces:
             complaints.append(f"{name}: there is no such namespace")
     print("\n".join(complaints or [f"{len(daemons)} DaemonSets of {image}"]))
@@ -200,6 +210,7 @@ def of_manifest(container, volumes, annotations):
         # Without a profile the kubelet says Unconfined, unless seccompDefault is set.
         seccomp=profiles[said.get("seccompProfile", {}).get("type", "Unconfined")], apparmor=cri.UNCONFINED if apparmor == "unconfined" else None)
     answer = cri.Answer()
+    answer.environment = {variable["name"]: NODE for variable in container.get("env", [])}
     answer.mounts = [(mount["mountPath"], volumes.paths[mount["name"]], mount.get("readOnly", False))
                      for mount in container.get("volumeMounts", [])]
     memory = container.get("resources", {}).get("limits", {}).get("memory", "0Mi")

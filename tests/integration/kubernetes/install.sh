@@ -28,8 +28,8 @@ say "the image has $kib KiB"
 cp -r "$packages" "$T/kubernetes"
 # rendered OVERLAY: writes $T/OVERLAY.yaml.
 rendered() { "$KUBECTL" kustomize "$T/kubernetes/$1" >"$T/$1.yaml" 2>"$T/kustomize.log" || fail "kubectl kustomize $1: $(<"$T/kustomize.log")"; }
-declare -A runtime_of=([plain]=/run/containerd [kind]=/run/containerd [minikube]=/run/containerd [k3s]=/run/k3s/containerd [crio]=/run/crio)
-for overlay in plain kind minikube k3s crio; do
+declare -A runtime_of=([plain]=/run/containerd [dra]=/run/containerd [kind]=/run/containerd [minikube]=/run/containerd [k3s]=/run/k3s/containerd [crio]=/run/crio)
+for overlay in plain kind minikube k3s crio dra; do
   rendered $overlay
   checked=0
   "$DEPLOY" check "$T/$overlay.yaml" "$archive" >"$T/check" 2>&1 || checked=$?

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""kubelet.py DIRECTORY CONTROL [--old] [--runtime SOCKET --image IMAGE --cgroup GROUP [--logs LOGS]]: a stand-in for the kubelet.
+"""kubelet.py DIRECTORY CONTROL [--old] [--runtime SOCKET --image IMAGE --cgroup GROUP [--logs LOGS]] [--root ROOT]: a stand-in for the kubelet.
 
 Serves device plugins in DIRECTORY as the real one does in /var/lib/kubelet/device-plugins (devices.py), and has pods run
 by a container engine (cri.py), if there is one. It is of release 1.36, or with --old of 1.20. ask.py sends it commands by the
@@ -19,6 +19,17 @@ socket CONTROL:
     end-predecessor RESOURCE   ends the streams of plugins that registered the resource before
     twice                      the next pod gets an id that another one has
 
+and with --root ROOT, of claims and the drivers in ROOT/plugins_registry (claims.py):
+
+    pod ... --claim NAME=UID   of the pod's namespace, for each of its containers
+    pod ... --cdi NAME         a CDI device that no driver named: as who could write the kubelet's checkpoint
+    prepare|unprepare NAMESPACE/NAME UID     the call to the driver; lines: device, request, pool, device, CDI name, share
+    drivers                    lines: a driver, and each of its devices with its health
+    driver-registrations       how many there were
+    refuse-driver SENTENCE     instead of registering one; empty: it registers
+    versions DRA HEALTH        the names of the versions that it speaks, from the next restart on
+    restart-drivers            of the kubelet, as far as it concerns them
+
 and of DaemonSets (deploy.py), whose pods are NAMESPACE/DAEMONSET and whose containers are restarted when they end:
 
     apply MANIFESTS            starts the pods that do not run, and passes ConfigMaps on to those that do
@@ -37,6 +48,7 @@ import uuid
 
 import grpc
 
+from claims import Claims
 from cri import USER, Container, Runtime
 from deploy import Deployment, Failure
 from devices import Devices, Refusal
@@ -59,6 +71,8 @@ class Pod:
         self.sandbox = None
         self.command = []
         self.containers = {}  # by name: (id, attempt)
+        self.claims = []  # (namespace, name, uid)
+        self.cdi = []  # besides
 
 
 class Kubelet:
@@ -67,6 +81,7 @@ class Kubelet:
         self.runtime = Runtime(options.runtime, options.image, options.cgroup) if options.runtime else None
         pods = os.path.dirname(os.path.abspath(options.directory)) + "/pods"
         self.deployment = Deployment(self.runtime, pods, options.logs, say)
+        self.claims = Claims(options.root, say) if options.root else None
         self.pods = {}
         self.ended = set()  # uids
         self.devices.start()
@@ -94,6 +109,9 @@ class Kubelet:
                 raise Refusal(f"UnexpectedAdmissionError: {refusal}") from refusal
             lines += [f"id {name}" for name in self.devices.ids_of(pod.uid, name)]
             lines += answer.lines()
+        pod.cdi = options.cdi
+        pod.claims = [(pod.namespace, *claim.split("=")) for claim in options.claim]
+        lines += [line for claim in pod.claims for line in self.claims.prepare(*claim)]  # before the sandbox
         self.pods[f"{pod.namespace}/{pod.name}"] = pod
         pod.command = options.command or ["sleep", "1000"]
         if self.runtime:
@@ -111,6 +129,7 @@ class Kubelet:
     def start_container(self, pod, name, attempt):
         # Also of a container that is restarted: from the stored answer.
         answer = self.devices.stored_answer(pod.uid, name)
+        answer.cdi_devices += [device for claim in pod.claims for device in self.claims.prepared[claim[2]]] + pod.cdi
         container = self.runtime.create(pod, name, attempt, Container(pod.command, answer))
         pod.containers[name] = (container, attempt)
         self.devices.before_start(pod.uid, name)
@@ -137,9 +156,25 @@ class Kubelet:
             return []
         if pod.sandbox:
             self.runtime.remove_sandbox(pod.sandbox)
+        for claim in pod.claims:  # after its sandbox: SyncTerminatingPod
+            self.claims.unprepare(*claim)
         del self.pods[f"{pod.namespace}/{pod.name}"]
         self.ended.add(pod.uid)
         return []
+
+    # ---- claims ------------------------------------------------------------------------------------
+
+    def prepare(self, options):
+        return self.claims.prepare(*options.name.split("/"), options.kind)
+
+    def unprepare(self, options):
+        return self.claims.unprepare(*options.name.split("/"), options.kind)
+
+    def refuse_driver(self, options):
+        self.claims.refuse = options.name
+
+    def versions(self, options):
+        self.claims.dra_version, self.claims.health_version = options.name, options.kind
 
     # ---- DaemonSets --------------------------------------------------------------------------------
 
@@ -185,6 +220,8 @@ class Kubelet:
         parser.add_argument("--uid")
         parser.add_argument("--limit", action="append", default=[])
         parser.add_argument("--container", action="append", default=[])
+        parser.add_argument("--claim", action="append", default=[])
+        parser.add_argument("--cdi", action="append", default=[])
         parser.add_argument("--host-network", action="store_true")
         parser.add_argument("--seconds", type=int, default=60)
         parser.add_argument("call")
@@ -198,6 +235,9 @@ class Kubelet:
             "restart": self.restart, "stop": lambda _: self.devices.stop(), "start": lambda _: self.devices.start(),
             "status": lambda _: self.devices.status(), "calls": lambda _: [str(self.devices.calls)],
             "apply": self.apply, "probe": self.probe, "containers": self.containers, "once": self.once,
+            "prepare": self.prepare, "unprepare": self.unprepare, "drivers": lambda _: self.claims.status(),
+            "driver-registrations": lambda _: [str(self.claims.registrations)], "refuse-driver": self.refuse_driver,
+            "versions": self.versions, "restart-drivers": lambda _: self.claims.restart(),
             "registrations": lambda _: [" ".join(one) for one in self.devices.registrations],
         }
         try:
@@ -226,6 +266,7 @@ def main():
     parser.add_argument("--image")
     parser.add_argument("--cgroup")
     parser.add_argument("--logs", default="")
+    parser.add_argument("--root")
     parser.add_argument("directory")
     parser.add_argument("control")
     options = parser.parse_args()
