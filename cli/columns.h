@@ -25,8 +25,8 @@ struct Column {
 using Columns = std::vector<Column>;
 
 extern const Columns kVdevColumns, kQuotaColumns, kCgroupColumns, kGidColumns, kClassColumns,
-    kClaimColumns, kParentColumns, kBudgetColumns, kFabricColumns, kConnectionColumns, kQueuePairColumns,
-    kCounterColumns, kTopColumns;
+    kClaimColumns, kParentColumns, kBudgetColumns, kFabricColumns, kConnectionColumns,
+    kQueuePairColumns, kCounterColumns, kTopColumns;
 
 // "NAME, STATE, ..."
 [[nodiscard]] std::string names_of(const Columns& columns);

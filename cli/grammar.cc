@@ -127,6 +127,8 @@ std::string Grammar::mistake() const {
     return kExecForm;
   if (command_ != exec && command_ != diagnose && !options_.command.empty())
     return "only exec and doctor take a program after --";
+  if (command_ == fabric_set && options_.reach.empty() && options_.peers.empty())
+    return "fabric set: give --reach, --peers, or both";
   if (options_.columns.empty()) return "";
   if (json()) return "--columns is for tables: JSON has every field";
   if (options_.quiet) return "-q prints no columns";
@@ -452,7 +454,8 @@ void Grammar::add_files() {
     text(*sub, "-f,--file", options_.input, "FILE", "a TOML file; - is standard input").required();
     sub->add_flag("--recreate", options_.recreate,
                   "delete and create vdevices that differ in what cannot be changed");
-    sub->add_flag("--prune", options_.prune, "delete vdevices of the file's set that are not in it");
+    sub->add_flag("--prune", options_.prune,
+                  "delete vdevices of the file's set that are not in it");
   }
   apply.add_flag("--dry-run", options_.dry_run, "only print what would change");
   leaf(app_, "export", "write such a file from what exists", export_file);

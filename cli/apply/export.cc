@@ -100,8 +100,10 @@ std::string written(const State& state) {
     if (one.held.empty() && !one.set.empty()) sets.insert(one.set);
   if (sets.size() == 1 && *sets.begin() != kDefaultSet)
     text += "set = " + quoted(*sets.begin()) + "\n";
-  for (const auto& [name, fabric] : state.fabrics)
+  for (const auto& [name, fabric] : state.fabrics) {
     text += "\n[fabric." + key(name) + "]\nreach = " + quoted(fabric.reach) + "\n";
+    if (!fabric.peers.empty()) text += "peers = " + written(fabric.peers) + "\n";
+  }
   for (const auto scope : {Scope::kParent, Scope::kTenant})
     for (const auto& [of, budget] : state.budgets)
       if (of.scope == scope)

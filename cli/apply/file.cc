@@ -98,6 +98,15 @@ class Reader {
       if (std::string text; read_text(element, "each of " + what, &text)) each(element, text);
   }
 
+  void read_prefixes(const toml::node& node, const std::string& whose, const std::string& key,
+                     std::set<std::string>* prefixes) {
+    read_list(node, whose + ": " + key, "10.0.0.0/24", [&](const auto& element, const auto& text) {
+      const auto prefix = gid::Prefix::parse(text);
+      if (!prefix) return wrong(element, whose + ": " + prefix.error().message());
+      prefixes->insert(prefix->text());
+    });
+  }
+
   // The tables [WHAT.NAME].
   void read_named(const toml::node& node, const std::string& what) {
     const auto* const all = node.as_table();
@@ -126,10 +135,13 @@ class Reader {
                    const std::string& whose) {
     if (!is_fabric_name(name)) wrong(key, whose + " " + std::string(base::kNameRule));
     Fabric fabric;
-    read_table(table, whose,
-               {{"reach", [&](const auto& node) {
-                   read_word(node, whose + ": reach", &fabric.reach, {"host", "network", "wire"});
-                 }}});
+    read_table(
+        table, whose,
+        {{"reach",
+          [&](const auto& node) {
+            read_word(node, whose + ": reach", &fabric.reach, {"host", "network", "wire"});
+          }},
+         {"peers", [&](const auto& node) { read_prefixes(node, whose, "peers", &fabric.peers); }}});
     parsed_.file.fabrics[name] = {fabric, key.source().begin.line};
   }
 
@@ -261,14 +273,7 @@ class Reader {
                       });
           }},
          {"addresses",
-          [&](const auto& node) {
-            read_list(node, whose + ": addresses", "10.0.0.0/24",
-                      [&](const auto& element, const auto& text) {
-                        const auto prefix = gid::Prefix::parse(text);
-                        if (!prefix) return wrong(element, whose + ": " + prefix.error().message());
-                        vdevice.addresses.insert(prefix->text());
-                      });
-          }},
+          [&](const auto& node) { read_prefixes(node, whose, "addresses", &vdevice.addresses); }},
          {"no_direct",
           [&](const auto& node) {
             const auto* const flag = node.as_boolean();

@@ -3,6 +3,7 @@
 //   set = "lab"                          # the name of the set; "default"
 //   [fabric.storage]
 //   reach = "network"                    # host, network or wire; host
+//   peers = ["10.0.0.0/8"]               # with whom on the network; all
 //   [parent.soft]                        # as a tenant
 //   [tenant.red]
 //   default = { qp = 64 }                # limits of a vdevice whose quota does not set them

@@ -49,6 +49,7 @@ struct BudgetKey {
 
 struct Fabric {
   std::string reach = kDefaultReach;
+  std::set<std::string> peers{};  // prefixes; empty: all
   bool operator==(const Fabric&) const = default;
 };
 

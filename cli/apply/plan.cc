@@ -162,8 +162,15 @@ class Planner {
       const auto it = state_.fabrics.find(name);
       const Fabric is = it != state_.fabrics.end() ? it->second : Fabric();
       if (is == wanted.value) continue;
-      const size_t change =
-          add(Action::kChange, "fabric", name, {becomes("reach", is.reach, wanted.value.reach)});
+      const auto text = [](const Fabric& of) {
+        return of.peers.empty() ? "all" : joined(of.peers);
+      };
+      std::vector<std::string> details;
+      if (is.reach != wanted.value.reach)
+        details.push_back(becomes("reach", is.reach, wanted.value.reach));
+      if (is.peers != wanted.value.peers)
+        details.push_back(becomes("peers", text(is), text(wanted.value)));
+      const size_t change = add(Action::kChange, "fabric", name, details);
       fabrics_.push_back({change, SetFabric{name, wanted.value, is}});
     }
   }

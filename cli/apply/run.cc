@@ -74,6 +74,8 @@ Result<void> take(api::Client& client, const SetFabric& step) {
   v1::SetFabricRequest request;
   request.set_name(step.name);
   request.set_reach(step.to.reach);
+  auto& peers = *request.mutable_peers();
+  for (const auto& prefix : step.to.peers) peers.add_prefixes(prefix);
   return outcome(client.set_fabric(request));
 }
 

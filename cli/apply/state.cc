@@ -79,7 +79,8 @@ base::Result<State> ask(api::Client& client) {
   auto fabrics = client.list_fabrics();
   if (!fabrics) return base::pass(std::move(fabrics).error());
   for (const auto& one : *fabrics)
-    if (const Fabric its{one.reach()}; its != Fabric() && !is_private(one.name()))
+    if (const Fabric its{one.reach(), {one.peers().begin(), one.peers().end()}};
+        its != Fabric() && !is_private(one.name()))
       state.fabrics[one.name()] = its;
   auto parents = client.list_parents();
   if (!parents) return base::pass(std::move(parents).error());

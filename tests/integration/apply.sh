@@ -31,7 +31,7 @@ limit_of() { ctl quota show "$1" | awk -v kind="$2" '$2 == kind { print $4 }'; }
 say "a file is applied once, and then there is nothing to do"
 {
   echo 'set = "lab"'
-  printf '[fabric.f]\nreach = "network"\n[tenant.red]\ndefault.qp = 8\nceiling = { qp = 40 }\n'
+  printf '[fabric.f]\nreach = "network"\npeers = ["10.0.0.0/8"]\n[tenant.red]\ndefault.qp = 8\nceiling = { qp = 40 }\n'
   vdev a0 "$A" eth0 'tenant = "red"'
   vdev a1 "$A" eth1 $'tenant = "red"\nfabric = "f"\nquota = { qp = 20, mr_bytes = "1g" }\naddresses = ["10.0.0.0/24"]'
   vdev b0 "$B" eth0 $'allow = ["raw-packet"]\nno_direct = true\ngid_layout = "mlx5"\nlabels = { team = "x" }'
@@ -42,6 +42,7 @@ expect 0 ctl apply -f "$T/f.toml" --dry-run
 [[ -z $(names) ]] || fail "a dry run makes $(names)"
 apply || fail "it is refused: $(cat "$T/err")"
 [[ $(names) == "a0 a1 b0" && $(limit_of a0 qp) -eq 8 && $(limit_of a1 qp) -eq 20 ]] || fail "it made $(names)"
+[[ $(ctl fabric list f | tail -1) == *10.0.0.0/8 ]] || fail "the fabrics are $(ctl fabric list)"
 diff_is 0
 apply || fail "the second time: $(cat "$T/err")"
 [[ $(cat "$T/out") == "nothing to do" ]] || fail "the second time it does: $(cat "$T/out")"
@@ -71,7 +72,7 @@ grep -q '2 mistakes; nothing was changed' "$T/err" || fail "not said: $(cat "$T/
 expect 2 ctl diff -f "$T/g.toml"
 sed 's/qp = 22/qp = 25/' "$T/f.toml" >"$T/g.toml"
 expect 1 ctl apply -f "$T/g.toml"
-grep -q 'line 4: tenant red: quota qp: the limits of its vdevices reach 32, the ceiling allows 30' "$T/err" || fail "$(cat "$T/err")"
+grep -q 'line 5: tenant red: quota qp: the limits of its vdevices reach 32, the ceiling allows 30' "$T/err" || fail "$(cat "$T/err")"
 expect 1 ctl apply -f /nope
 expect 1 ctl apply -f "$T"
 expect 2 ctl apply

@@ -20,7 +20,7 @@ gid=$(index va ::ffff:10.0.0.1)
 say "bad input is refused in a sentence"
 refused "'10.0.0.300/24' is not an address prefix such as 10.0.0.0/24" ctl fabric set left --peers 10.0.0.300/24
 refused "at most 64 prefixes of peers, not 65" ctl fabric set left --peers "$(seq -f '10.0.%g.0/24' -s , 65)"
-refused "there is nothing to change of fabric .left.: give its reach or its peers" ctl fabric set left
+refused "fabric set: give --reach, --peers, or both" ctl fabric set left
 [[ -z $(peers left) ]] || fail "left has the peers $(peers left)"
 
 say "peers that both fabrics name talk"

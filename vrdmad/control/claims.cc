@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/label.h"
 #include "core/base/printable.h"
 #include "provisioning/kind.h"
-#include "vrdmad/control/same_spec.h"
 #include "vrdmad/hooks/backend.h"
 
 namespace vrdma::vrdmad {
@@ -39,7 +39,7 @@ Result<void> check_id(const std::string& what, const std::string& id) {
 }
 
 Result<void> check_claim_labels(const std::map<std::string, std::string>& labels) {
-  constexpr size_t kMost = kMaxLabels - HookBackend::kOwnLabels.size();
+  constexpr size_t kMost = base::kMaxLabels - HookBackend::kOwnLabels.size();
   if (labels.size() > kMost)
     return fail(EINVAL, std::to_string(labels.size()) + " labels are too many: it has at most " +
                             std::to_string(kMost));
@@ -47,7 +47,7 @@ Result<void> check_claim_labels(const std::map<std::string, std::string>& labels
     if (labels.contains(own))
       return fail(EINVAL,
                   "label '" + std::string(own) + "' is that of vrdmad itself: choose another key");
-  return check_labels(labels);
+  return base::check_labels(labels);
 }
 
 Result<void> check_share(const ClaimShare& share) {

@@ -256,20 +256,18 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
     return fail(EINVAL, "the hook must pass a network namespace and a pidfd, and nothing else");
   auto seen = witness(*settings_.broker, received.passed[0], received.passed[1]);
   if (!seen) return pass(std::move(seen.error()));
-  HookBackend::Terms terms;
-  terms.owner = seen->owner;
-  auto spec = granted(request, {connection.uid, seen->owner, seen->host}, &terms);
-  if (!spec) return pass(std::move(spec.error()));
+  auto granted = grant_to(request, {connection.uid, seen->owner, seen->host});
+  if (!granted) return pass(std::move(granted.error()));
   const Container container{request.container, seen->init};
-  spec->containers = {container};
-  spec->netns = "pid:" + std::to_string(seen->init.pid);
-  auto given = backend_.give(*spec, seen->netns, terms);
+  granted->spec.containers = {container};
+  granted->spec.netns = "pid:" + std::to_string(seen->init.pid);
+  auto given = backend_.give(granted->spec, seen->netns, granted->terms);
   if (!given) return pass(std::move(given.error()));
   connection.set_up = true;
   if (given->added) connection.given.emplace(given->vdevice, container);
   hook::Answer answer;
   answer.vdevices = 1;
-  answer.memory_reached = its->memory_reached ? 1 : 0;
+  answer.memory_reached = granted->memory_reached ? 1 : 0;
   if (!put(settings_.run_dir, answer.run_dir) || !put(given->sockets, answer.sockets) ||
       !put(given->name, answer.vdevice[0].name) || !put(given->tree, answer.vdevice[0].tree))
     return fail(ENAMETOOLONG,
@@ -278,8 +276,9 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   return answer;
 }
 
-Result<VdevSpec> HookServer::granted(const HookRequest& request, const HookCaller& caller,
-                                     HookBackend::Terms* terms) {
+Result<HookServer::Granted> HookServer::grant_to(const HookRequest& request,
+                                                 const HookCaller& caller) {
+  HookBackend::Terms terms;
   std::string name = request.device_class.empty() ? api::kDefaultClass : request.device_class;
   std::optional<ClaimShare> share;
   if (!request.claim.empty() || !request.share.empty()) {
@@ -290,23 +289,23 @@ Result<VdevSpec> HookServer::granted(const HookRequest& request, const HookCalle
     if (!its) return pass(std::move(its.error()));
     name = its->device_class;
     share = std::move(*its);
-    terms->claim = std::move(*claim);
+    terms.claim = std::move(*claim);
   }
   auto found = find_class(name);
   if (!found) return pass(std::move(found.error()));
   const api::Class its = share ? claimed(std::move(*found), *share) : std::move(*found);
   auto spec = grant(its, request, caller);
-  if (!spec) return spec;
-  terms->shared = !its.per_container;
-  terms->most = its.most;
-  terms->reach = reach_of(its.reach);
-  terms->peers = its.peers;
-  if (share) {
-    add_claim(*terms->claim, *share, &*spec);
-  } else {
-    terms->lowered = only_lowered(its, *spec);
-  }
-  return spec;
+  if (!spec) return pass(std::move(spec.error()));
+  terms.owner = caller.owner;
+  terms.shared = !its.per_container;
+  terms.most = its.most;
+  terms.reach = reach_of(its.reach);
+  terms.peers = its.peers;
+  if (share)
+    add_claim(*terms.claim, *share, &*spec);
+  else
+    terms.lowered = only_lowered(its, *spec);
+  return Granted{std::move(*spec), std::move(terms), its.memory_reached};
 }
 
 Result<api::Class> HookServer::find_class(const std::string& name) {

@@ -82,9 +82,14 @@ class HookServer {
   void end_all();
   [[nodiscard]] Intake::AccountRef account_of(uid_t uid);
   [[nodiscard]] base::Result<api::Class> find_class(const std::string& name);
-  // What the class of the request grants, or its claim, which then is in `terms`.
-  [[nodiscard]] base::Result<VdevSpec> granted(const HookRequest& request, const HookCaller& caller,
-                                               HookBackend::Terms* terms);
+  // What the class of the request grants, or its claim.
+  struct Granted {
+    VdevSpec spec;
+    HookBackend::Terms terms;
+    bool memory_reached = false;
+  };
+  [[nodiscard]] base::Result<Granted> grant_to(const HookRequest& request,
+                                               const HookCaller& caller);
 
   HookBackend& backend_;
   const Settings settings_;

@@ -105,7 +105,8 @@ TEST(Grammar, columns_are_those_of_the_command) {
   };
   EXPECT_EQ(mistake({"vdev", "list", "--columns", "name,who"}), "");
   EXPECT_EQ(mistake({"fabric", "list", "--columns", "name,who"}),
-            "--columns: there is no column 'who'; there are NAME, REACH, VDEVICES, GIDS");
+            "--columns: there is no column 'who'; there are NAME, REACH, VDEVICES, GIDS, "
+            "PEERS");
   EXPECT_EQ(mistake({"quota", "show", "--columns", "cgroup", "--cgroup"}), "");
   EXPECT_EQ(
       mistake({"quota", "show", "--columns", "limit", "--cgroup"}),

@@ -20,6 +20,11 @@
 namespace vrdma::cli {
 
 namespace fs = std::filesystem;
+
+// Paths of the programs; vrdmactl_test.cc.
+extern const char* const kVrdmactl;
+extern const char* const kFakeVrdmad;
+
 struct Ran {
   int status = -1;
   std::string out, err;
@@ -68,7 +73,7 @@ class Vrdmactl : public testing::Test {
   std::string run_dir() const { return temp_ + "/run"; }
 
   void start_daemon() {
-    daemon_ = spawn({FAKE_VRDMAD, run_dir()}, temp_ + "/daemon.out", temp_ + "/daemon.err");
+    daemon_ = spawn({kFakeVrdmad, run_dir()}, temp_ + "/daemon.out", temp_ + "/daemon.err");
     for (int i = 0; i < 3000 && !listens(run_dir() + "/admin.sock"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -82,7 +87,7 @@ class Vrdmactl : public testing::Test {
   }
 
   Ran run(std::vector<std::string> words) {
-    words.insert(words.begin(), VRDMACTL);
+    words.insert(words.begin(), kVrdmactl);
     const pid_t child = spawn(words, temp_ + "/out", temp_ + "/err");
     int status = -1;
     ::waitpid(child, &status, 0);

@@ -102,16 +102,16 @@ TEST_F(Vrdmactl, waits_for_what_happens) {
   };
   const std::string out = temp_ + "/waited", err = temp_ + "/wait.err";
   // The end of a thread of the daemon's would be no proof that it waits: it may begin late.
-  pid_t waiter = spawn({VRDMACTL, "wait", "red0", "late0", "--for", "active"}, out, err);
+  pid_t waiter = spawn({kVrdmactl, "wait", "red0", "late0", "--for", "active"}, out, err);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   create("late0");
   EXPECT_EQ(end_of(waiter), 0) << content_of(err);
-  waiter = spawn({VRDMACTL, "wait", "late0", "red0", "--for", "gone"}, out, err);
+  waiter = spawn({kVrdmactl, "wait", "late0", "red0", "--for", "gone"}, out, err);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_EQ(run({"vdev", "delete", "late0", "red0"}).status, 0);
   create("red0");  // which is another one
   EXPECT_EQ(end_of(waiter), 0) << content_of(err);
-  waiter = spawn({VRDMACTL, "wait", "red0", "--for", "gone"}, out, err);
+  waiter = spawn({kVrdmactl, "wait", "red0", "--for", "gone"}, out, err);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_EQ(stop_daemon(), 0);
   EXPECT_EQ(WEXITSTATUS(end_of(waiter)), 1);
@@ -121,7 +121,7 @@ TEST_F(Vrdmactl, waits_for_what_happens) {
 TEST_F(Vrdmactl, zsh_and_fish_complete_too) {
   start_daemon();
   create("red0");
-  const std::string path = "PATH=" + fs::path(VRDMACTL).parent_path().string() + ":$PATH";
+  const std::string path = "PATH=" + fs::path(kVrdmactl).parent_path().string() + ":$PATH";
   const auto output_of = [&](const std::string& shell, const std::string& script) {
     std::ofstream(temp_ + "/script") << script;
     const pid_t child =
@@ -146,7 +146,7 @@ TEST_F(Vrdmactl, zsh_and_fish_complete_too) {
   EXPECT_EQ(zsh("vrdmactl exec red0 -- ibv", 5), "normal ibv 1\n");
   EXPECT_EQ(zsh("vrdmactl --run-dir /t", 3), "files -/\n");
   const auto fish = [&](const std::string& line) {
-    return output_of("fish", "set -x " + ("PATH " + fs::path(VRDMACTL).parent_path().string()) +
+    return output_of("fish", "set -x " + ("PATH " + fs::path(kVrdmactl).parent_path().string()) +
                                  " $PATH\nvrdmactl completion fish | source\ncomplete -C '" + line +
                                  "'\n");
   };
@@ -161,7 +161,7 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   create("blue0");
   const std::string script = temp_ + "/complete.bash";
   std::ofstream(script)
-      << "export PATH=" << fs::path(VRDMACTL).parent_path().string()
+      << "export PATH=" << fs::path(kVrdmactl).parent_path().string()
       << ":$PATH\n"
          "source <(vrdmactl completion bash)\n"
          "COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1)) COMP_LINE=\"$*\" COMP_POINT=1000\n"

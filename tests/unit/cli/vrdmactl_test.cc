@@ -2,6 +2,10 @@
 #include "tests/unit/cli/vrdmactl_fixture.h"
 
 namespace vrdma::cli {
+
+const char* const kVrdmactl = VRDMACTL;
+const char* const kFakeVrdmad = FAKE_VRDMAD;
+
 namespace {
 
 using testing::AllOf;
@@ -296,19 +300,21 @@ TEST_F(Vrdmactl, sets_and_lists_fabrics) {
   create("red0");
   EXPECT_EQ(run({"fabric", "set", "far", "--reach", "network"}).out, "");
   EXPECT_EQ(run({"fabric", "list"}).out,
-            "NAME    REACH    VDEVICES  GIDS\n"
-            "far     network         0     0\n"
-            "vdev/1  host            1     2\n");
+            "NAME    REACH    VDEVICES  GIDS  PEERS\n"
+            "far     network         0     0  all\n"
+            "vdev/1  host            1     2  all\n");
+  EXPECT_EQ(run({"fabric", "set", "far", "--peers", "10.1.2.3/8,fd00::1"}).out, "");
   EXPECT_EQ(run({"fabric", "list", "far"}).out,
-            "NAME  REACH    VDEVICES  GIDS\n"
-            "far   network         0     0\n");
+            "NAME  REACH    VDEVICES  GIDS  PEERS\n"
+            "far   network         0     0  10.0.0.0/8, fd00::1/128\n");
+  EXPECT_EQ(run({"fabric", "set", "far", "--peers", "all"}).out, "");
   EXPECT_THAT(run({"fabric", "set", "far", "--reach", "host", "-o", "json"}).out,
               HasSubstr("\"reach\": \"host\""));
   expect_failure({"fabric", "list", "blue"}, 1, "fabric 'blue' has no settings and no vdevices");
   expect_failure({"fabric", "set", "taken", "--reach", "network"}, 1,
                  "GID fd00::1 is held by vdevice a/red0 in fabric red");
   EXPECT_EQ(run({"fabric", "set", "far", "--reach", "moon"}).status, 2);
-  EXPECT_EQ(run({"fabric", "set", "far"}).status, 2);
+  expect_failure({"fabric", "set", "far"}, 2, "fabric set: give --reach, --peers, or both");
   EXPECT_EQ(run({"fabric", "set", "--reach", "host"}).status, 2);
 }
 
@@ -325,7 +331,7 @@ TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
                        "echo $LD_LIBRARY_PATH $VRDMA_RUN_DIR $0 $1; exit 7", "-o", "--help"});
   ::unsetenv("LD_LIBRARY_PATH");
   EXPECT_EQ(ran.status, 7) << ran.err;
-  const auto libraries = fs::path(VRDMACTL).parent_path().parent_path() / "lib/vrdma";
+  const auto libraries = fs::path(kVrdmactl).parent_path().parent_path() / "lib/vrdma";
   EXPECT_EQ(ran.out, libraries.string() + ":/before " + run_dir() + " -o --help\n");
   expect_failure({"exec", "red0", "--", "/nowhere/x"}, 127,
                  "cannot run /nowhere/x: No such file or directory");
@@ -351,7 +357,7 @@ TEST_F(Vrdmactl, an_idle_daemon_has_one_thread_and_sleeps) {
   ASSERT_EQ(daemon_tasks(), 1U);
   create("red0");
   const pid_t watcher =
-      spawn({VRDMACTL, "watch", "-o", "json"}, temp_ + "/watched", temp_ + "/watch.err");
+      spawn({kVrdmactl, "watch", "-o", "json"}, temp_ + "/watched", temp_ + "/watch.err");
   for (int i = 0; i < 500 && content_of(temp_ + "/watched").empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_THAT(content_of(temp_ + "/watched"), StartsWith("{\"type\":\"added\""));
@@ -375,7 +381,7 @@ TEST_F(Vrdmactl, an_idle_daemon_has_one_thread_and_sleeps) {
 TEST_F(Vrdmactl, watch_ends_when_the_daemon_does) {
   start_daemon();
   create("red0");
-  const pid_t watcher = spawn({VRDMACTL, "watch"}, temp_ + "/watched", temp_ + "/watch.err");
+  const pid_t watcher = spawn({kVrdmactl, "watch"}, temp_ + "/watched", temp_ + "/watch.err");
   for (int i = 0; i < 500 && content_of(temp_ + "/watched").empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(stop_daemon(), 0);

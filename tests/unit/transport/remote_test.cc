@@ -282,6 +282,13 @@ TEST_F(Moving, WaitsWithAnAtomicThatWasDoneAndIsNotAnswered) {
   EXPECT_EQ(value, 1u);
 }
 
+struct IdleSender final : rdma::Sender {
+  void kick() override {}
+  void link_changed() override {}
+  void receive_posted() override {}
+  [[nodiscard]] bool drained() const override { return true; }
+};
+
 TEST(Selectors, ChooseByLinkPinAndParent) {
   World world;
   const World::Pair pair = world.connected();
@@ -290,7 +297,7 @@ TEST(Selectors, ChooseByLinkPinAndParent) {
   const auto maker = [&](const char* name) {
     return [&made, name](rdma::Qp&) -> std::unique_ptr<rdma::Sender> {
       made = name;
-      return nullptr;
+      return std::make_unique<IdleSender>();
     };
   };
   Selector transports{maker("shm"), {}, {}, {}};
@@ -311,6 +318,10 @@ TEST(Selectors, ChooseByLinkPinAndParent) {
   EXPECT_EQ(chosen(), "network");
   transports.parent = maker("parent");
   EXPECT_EQ(chosen(), "parent");
+  transports.parent = [](rdma::Qp&) { return nullptr; };
+  EXPECT_EQ(chosen(), "network") << "the parent's does not lead to the peer";
+  transports.network = [](rdma::Qp&) { return nullptr; };
+  EXPECT_EQ(chosen(), "shm");
 }
 
 }  // namespace

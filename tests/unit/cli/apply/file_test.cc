@@ -16,6 +16,7 @@ using testing::SizeIs;
 constexpr char kWhole[] = R"(set = "lab"
 [fabric.storage]
 reach = "network"
+peers = ["fd00::/64", "10.1.2.3/8"]
 [fabric."tenant/red"]
 [parent.soft]
 ceiling = { bandwidth = "10gbit", qp = "max" }
@@ -48,6 +49,8 @@ TEST(ApplyFile, all_keys_are_read) {
   EXPECT_EQ(file.set, "lab");
   ASSERT_THAT(file.fabrics, SizeIs(2));
   EXPECT_EQ(file.fabrics.at("storage").value.reach, "network");
+  EXPECT_EQ(file.fabrics.at("storage").value.peers,
+            (std::set<std::string>{"10.0.0.0/8", "fd00::/64"}));
   EXPECT_EQ(file.fabrics.at("tenant/red").value.reach, "host");
   const Budget red = file.budgets.at({Scope::kTenant, "red"}).value;
   EXPECT_EQ(red.defaults, (Limits{{"qp", 64}}));
@@ -71,9 +74,9 @@ TEST(ApplyFile, all_keys_are_read) {
   a0.gid_layout = "mlx5";
   a0.labels = {{"team", "x"}, {"app/y", ""}};
   EXPECT_EQ(file.vdevices[0].value, a0);
-  EXPECT_EQ(file.vdevices[0].line, 11u);
+  EXPECT_EQ(file.vdevices[0].line, 12u);
   EXPECT_EQ(file.vdevices[1].value.netns, "/proc/5/ns/net");
-  EXPECT_EQ(file.vdevices[1].line, 24u);
+  EXPECT_EQ(file.vdevices[1].line, 25u);
 }
 
 TEST(ApplyFile, an_empty_file_is_one_without_objects) {
@@ -113,6 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"[tenant.\"a b\"]", 1, "tenant 'a b' is not a valid name"},
         Wrong{"[tenant.\"vdev/1\"]", 1, "is not a valid name"},
         Wrong{"[fabric.f]\nreach = \"moon\"", 2, "'moon' is not one of host, network, wire"},
+        Wrong{"[fabric.f]\npeers = [\"10.0.0.0/33\"]", 2, "'10.0.0.0/33' is not an address prefix"},
         Wrong{"[fabric.f]\nreech = \"host\"", 2,
               "fabric 'f' has no key 'reech'; do you mean reach?"},
         Wrong{"[fabric.\"vdev/1\"]", 1, "is not a valid name"},
@@ -190,7 +194,7 @@ TEST(ApplyFile, what_is_written_is_read_again) {
   EXPECT_EQ(again.vdevices[1].value, state.vdevices[1].vdevice);
   EXPECT_EQ(again.budgets.at({Scope::kTenant, "red"}).value,
             state.budgets.at({Scope::kTenant, "red"}));
-  EXPECT_EQ(again.fabrics.at("storage").value.reach, "network");
+  EXPECT_EQ(again.fabrics.at("storage").value, state.fabrics.at("storage"));
 }
 
 }  // namespace

@@ -397,7 +397,10 @@ class Random {
             budget.defaults[kind] = limit;
         file.budgets[key] = {budget, 1};
       }
-    if (coin()) file.fabrics["f"] = {{coin() ? "network" : "host"}, 1};
+    if (coin())
+      file.fabrics["f"] = {{coin() ? "network" : "host",
+                            coin() ? std::set<std::string>{"10.0.0.0/8"} : std::set<std::string>()},
+                           1};
     return file;
   }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/wire/mad.h"
 #include "tests/unit/transport/rig.h"
 #include "tests/unit/transport/roce/sockets.h"
 #include "transport/roce/invariant.h"

@@ -121,14 +121,14 @@ TEST(GsiNetworkTest, WhatNoPeerSendsIsDroppedAndNothingGoesToIt) {
     EXPECT_EQ(receiver.received[kFlooder], 0u);
     const GsiNetworkCounters& counters = receiver.network.counters();
     EXPECT_EQ(counters.no_peer, 1u);
-    qp1mux::Packet answer;
-    answer.fabric = "fabric";
-    answer.source = kHere;
-    answer.destination = kFlooder;
-    receiver.network.send(answer);
+    const wire::Mad mad{};
+    const auto send_to = [&](const Gid& destination) {
+      receiver.network.send(
+          {"fabric", kHere, destination, qp1mux::RoceVersion::kV2, 0, 64, 0, mad, false});
+    };
+    send_to(kFlooder);
     EXPECT_EQ(counters.no_peer, 2u);
-    answer.destination = kOther;
-    receiver.network.send(answer);
+    send_to(kOther);
     EXPECT_EQ(counters.no_peer, 2u);
     EXPECT_EQ(counters.sent, 1u);
   });

@@ -15,12 +15,14 @@ using testing::HasSubstr;
 class ClassesTest : public OwnNetns {
  protected:
   // Gives a vdevice of class "a" to a container, whose first process is in this test's namespace.
-  base::Result<HookBackend::Given> give(const VdevSpec& its, std::optional<Reach> reach = {}) {
+  base::Result<HookBackend::Given> give(const VdevSpec& its, std::optional<Reach> reach = {},
+                                        std::optional<std::vector<gid::Prefix>> peers = {}) {
     VdevSpec spec = its;
     spec.labels["class"] = "a";
     spec.containers = {container_.container()};
     HookBackend::Terms terms;
     terms.reach = reach;
+    terms.peers = std::move(peers);
     return daemon_->give(spec, *netns::current(), terms);
   }
   ClassInfo class_a() {
@@ -66,7 +68,7 @@ TEST_F(ClassesTest, MakeTheirFabricsReachWhatTheySay) {
   spec.tenant = spec.fabric = "k8s/shop";
   const auto reach = [&] {
     for (const auto& fabric : daemon_->list_fabrics())
-      if (fabric.name == spec.fabric) return fabric.reach;
+      if (fabric.spec.name == spec.fabric) return fabric.spec.reach;
     return Reach::kHost;
   };
   ASSERT_TRUE(give(spec, Reach::kHost)) << "it is so";
@@ -83,6 +85,19 @@ TEST_F(ClassesTest, MakeTheirFabricsReachWhatTheySay) {
   EXPECT_EQ(reach(), Reach::kWire);
   ASSERT_TRUE(give(spec, Reach::kNetwork)) << "the wire is of the network";
   EXPECT_EQ(reach(), Reach::kWire);
+}
+
+TEST_F(ClassesTest, GiveTheirFabricsThePeersThatTheyName) {
+  VdevSpec spec = OwnNetns::spec("vrdma0");
+  spec.tenant = spec.fabric = "k8s/shop";
+  const auto prefixes = gid::parse_prefixes({"10.0.0.0/8"}).value();
+  const auto settings = [&] { return daemon_->list_fabrics().at(0).spec; };
+  ASSERT_TRUE(give(spec, Reach::kNetwork, prefixes));
+  EXPECT_EQ(settings(), (FabricSpec{"k8s/shop", Reach::kNetwork, prefixes}));
+  ASSERT_TRUE(give(spec, Reach::kNetwork));
+  EXPECT_EQ(settings().peers, prefixes) << "a class without peers leaves them";
+  ASSERT_TRUE(give(spec, Reach::kNetwork, std::vector<gid::Prefix>()));
+  EXPECT_EQ(settings(), (FabricSpec{"k8s/shop", Reach::kNetwork, {}}));
 }
 
 }  // namespace
