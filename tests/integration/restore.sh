@@ -61,7 +61,9 @@ ctl vdev delete gone
 ip_in a address add 10.0.0.9/24 dev eth0
 ip_in a address add 10.0.0.3/24 dev eth0
 ip_in b link set eth0 name eth7
-wait_until 5 gid_index a va 10.0.0.3 >/dev/null || fail "the addresses are no GIDs"
+wait_until 5 has_gid va 10.0.0.3 || fail "the addresses are no GIDs"
+is_on() { [[ $(field "$1" netdev) == "$2" ]]; } # VDEVICE NETDEV
+wait_until 5 is_on vb eth7 || fail "the new name of the interface is not seen"
 before=$(everything)
 restart
 [[ $(everything) == "$before" ]] || { diff <(everything) <(echo "$before"); fail "not as it was"; }
