@@ -143,7 +143,10 @@ wait_until 5 grep -q 'the stream of vrdma.io/small ends' "$T/kubelet.log" || fai
 registered_since() { [[ $(registrations "$1") -gt $2 ]]; }
 wait_until 2 registered_since small "$count" || fail "it does not register again"
 ready 2
-registers_again small "$count" 1
+# 1.36 disconnects also the plugin that has registered before it has seen the end of the stream (devices.py), which then
+# registers once more.
+again=$(($(registrations small) - count))
+[[ $again -eq 1 || ($again -eq 2 && ${#old[@]} -eq 0) ]] || fail "small registered $again times"
 
 say "a kubelet that knows another version"
 asked refuse yes
