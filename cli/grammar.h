@@ -12,7 +12,7 @@ namespace vrdma::cli {
 
 using Command = Outcome (*)(const Options&, Output&);
 
-// What may stand in the place of an option's value or of an argument.
+// The words that completion offers for the value of an option, or for an argument.
 struct Values {
   enum class Kind {
     kNothing,  // that could be listed

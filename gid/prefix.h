@@ -28,6 +28,10 @@ struct Prefix {
     const std::vector<std::string>& texts);
 // Whether one of them contains it.
 [[nodiscard]] bool contains(const std::vector<Prefix>& prefixes, const verbs::Gid& gid);
+// The same of the peers of a fabric: none stands for all.
+[[nodiscard]] inline bool permits(const std::vector<Prefix>& peers, const verbs::Gid& gid) {
+  return peers.empty() || contains(peers, gid);
+}
 
 // Reduces `interface` to what its vdevice may use: the addresses within one of the prefixes, and
 // `link_local`, the default GID of the MAC that the interface had when the vdevice was created. If

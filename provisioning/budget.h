@@ -106,6 +106,9 @@ class Budget {
   [[nodiscard]] std::vector<BudgetRow> rows() const;
   [[nodiscard]] uint32_t overcommit() const { return overcommit_; }
   [[nodiscard]] size_t grants() const { return granted_.size(); }
+  // The sum of the limits that the ceilings allow; of a per-object kind, each limit. None: any.
+  [[nodiscard]] static std::optional<uint64_t> most(const Wanted& ceilings, uint32_t overcommit,
+                                                    Kind kind);
   // How many more vdevices with these limits it would take; UINT64_MAX: its ceilings bound none of
   // them.
   [[nodiscard]] uint64_t room(const Limits& limits) const;
@@ -119,9 +122,6 @@ class Budget {
   void update_process(size_t slot);
   void adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t overcommit);
   [[nodiscard]] uint64_t given(Kind kind) const;
-  // The sum of the limits that the ceilings allow; of a per-object kind, each limit. None: any.
-  [[nodiscard]] static std::optional<uint64_t> most(const Wanted& ceilings, uint32_t overcommit,
-                                                    Kind kind);
 
   const uint64_t number_;
   const std::string whose_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "provisioning/kind.h"
+#include "provisioning/budget.h"
 
 namespace vrdma::cli::apply {
 
@@ -11,17 +11,11 @@ namespace {
 
 using provisioning::Kind;
 
-// The sum of the limits that the ceilings allow; of a per-object kind, each limit. None: any.
-std::optional<uint64_t> allowed(const Budget& budget, Kind kind) {
-  if (provisioning::is_dealt(kind)) return {};
-  const bool guarantee = kind == Kind::kBandwidthMin;
-  const auto it = budget.ceilings.find(
-      std::string(provisioning::traits(guarantee ? Kind::kBandwidth : kind).name));
-  if (it == budget.ceilings.end()) return {};
-  if (guarantee || provisioning::traits(kind).per_object() || budget.overcommit == 100)
-    return it->second;
-  const double most = static_cast<double>(it->second) * budget.overcommit / 100;
-  return most >= 0x1p63 ? uint64_t{1} << 63 : static_cast<uint64_t>(most);
+provisioning::Wanted by_kind(const Limits& limits) {
+  provisioning::Wanted all{};
+  for (const auto& [name, limit] : limits)
+    if (const auto kind = provisioning::find_kind(name)) all[static_cast<size_t>(*kind)] = limit;
+  return all;
 }
 
 bool is_of(const Vdevice& vdevice, const BudgetKey& budget) {
@@ -30,8 +24,9 @@ bool is_of(const Vdevice& vdevice, const BudgetKey& budget) {
 
 std::optional<std::string> excess_of(const BudgetKey& key, const Budget& budget,
                                      const std::vector<const Vdevice*>& vdevices) {
+  const auto ceilings = by_kind(budget.ceilings);
   for (const Kind kind : provisioning::all_kinds()) {
-    const auto most = allowed(budget, kind);
+    const auto most = provisioning::Budget::most(ceilings, budget.overcommit, kind);
     const std::string name(provisioning::traits(kind).name);
     uint64_t given = 0;
     for (const Vdevice* its : vdevices) {

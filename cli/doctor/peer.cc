@@ -72,7 +72,7 @@ bool reaches_network(const v1::Vdev& vdev) { return vdev.reach() != "host"; }
 // Whether its fabric lets it have this peer on the network.
 bool may_have(const v1::Vdev& vdev, const Gid& peer) {
   const auto prefixes = gid::parse_prefixes({vdev.peers().begin(), vdev.peers().end()});
-  return vdev.peers().empty() || (prefixes && gid::contains(*prefixes, peer));
+  return prefixes && gid::permits(*prefixes, peer);
 }
 
 // Of two vdevices of a fabric.

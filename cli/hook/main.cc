@@ -19,6 +19,7 @@
 #include "cli/hook/runtime.h"
 #include "cli/hook/setup.h"
 #include "core/base/printable.h"
+#include "core/base/read_all.h"
 
 namespace vrdma::cli::hook {
 namespace {
@@ -46,7 +47,7 @@ Result<std::string> own_path() {
 
 Result<Container> read_state() {
   const base::Fd input(::dup(STDIN_FILENO));
-  const auto text = read_all(input, kMostState);
+  const auto text = base::read_all(input, kMostState);
   if (!text) return base::pass(text.error(), "the state of the container");
   return parse_state(*text);
 }

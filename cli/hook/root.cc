@@ -13,6 +13,8 @@
 #include <memory>
 #include <sstream>
 
+#include "core/base/read_all.h"
+
 namespace vrdma::cli::hook {
 
 namespace {
@@ -63,24 +65,10 @@ Result<uint64_t> mount_of(const Fd& file) {
 
 }  // namespace
 
-Result<std::string> read_all(const Fd& file, size_t most) {
-  std::string text;
-  char block[16384];
-  for (;;) {
-    const ssize_t count = ::read(file.get(), block, sizeof block);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return base::fail_errno("read");
-    if (count == 0) return text;
-    if (text.size() + static_cast<size_t>(count) > most)
-      return base::fail(EFBIG, "it is longer than " + std::to_string(most) + " bytes");
-    text.append(block, static_cast<size_t>(count));
-  }
-}
-
 Result<std::string> read_file(const std::string& path, size_t most) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return base::fail_errno("open " + path);
-  auto text = read_all(file, most);
+  auto text = base::read_all(file, most);
   if (!text) return base::pass(std::move(text).error(), path);
   return text;
 }
@@ -108,7 +96,7 @@ Result<Root> Root::inside(const Fd& mount, const std::string& place) const {
 Result<bool> Root::is_shared(uint64_t mount) const {
   const Fd table(::openat(own_files_.get(), "../mountinfo", O_RDONLY | O_CLOEXEC));
   if (!table.valid()) return base::fail_errno("open /proc/self/mountinfo");
-  const auto mountinfo = read_all(table, kMostMountinfo);
+  const auto mountinfo = base::read_all(table, kMostMountinfo);
   if (!mountinfo) return base::pass(mountinfo.error(), "/proc/self/mountinfo");
   std::istringstream lines(*mountinfo);
   for (std::string line; std::getline(lines, line);)
@@ -205,7 +193,7 @@ Result<std::string> Root::read(const std::string& path, size_t most) const {
   const Fd opened(::openat(own_files_.get(), std::to_string(found->get()).c_str(),
                            O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!opened.valid()) return base::fail_errno("open " + place_ + path + " of the container");
-  auto text = read_all(opened, most);
+  auto text = base::read_all(opened, most);
   if (!text) return base::pass(std::move(text).error(), place_ + path + " of the container");
   return text;
 }

@@ -66,9 +66,7 @@ class Root {
   uint64_t made_;       // the id of the mount that this process has made; 0: the runtime made it
 };
 
-// Reads to the end. EFBIG: more than `most` bytes.
-[[nodiscard]] base::Result<std::string> read_all(const base::Fd& file, size_t most);
-// The same of the file of the host at `path`, which the error names.
+// base::read_all() of the file of the host at `path`, which the error names.
 [[nodiscard]] base::Result<std::string> read_file(const std::string& path, size_t most);
 
 }  // namespace vrdma::cli::hook

@@ -21,6 +21,7 @@
 
 #include "core/base/fd.h"
 #include "core/base/log.h"
+#include "core/base/read_all.h"
 
 namespace vrdma::serve {
 
@@ -55,14 +56,11 @@ Result<std::string> content_of(const std::string& path, bool secret) {
   if (!S_ISREG(status.st_mode)) return fail(EINVAL, path + " is not a file");
   if (secret && (status.st_mode & S_IROTH) != 0)
     return fail(EACCES, path + " is a secret, but every user may read it: chmod o= " + path);
-  std::string content;
-  std::array<char, 4096> part{};
-  for (ssize_t got; (got = ::read(file.get(), part.data(), part.size())) != 0;) {
-    if (got < 0) return base::fail_errno("read " + path);
-    content.append(part.data(), static_cast<size_t>(got));
-    if (content.size() > kMostOfFile) return fail(EINVAL, path + " is too long");
-  }
-  return content;
+  auto content = base::read_all(file, kMostOfFile);
+  if (content) return content;
+  const int code = content.error().code();
+  return code == EFBIG ? fail(EINVAL, path + " is too long")
+                       : base::fail_errno("read " + path, code);
 }
 
 std::string hash_of(std::string_view text) {

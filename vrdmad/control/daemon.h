@@ -316,7 +316,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<void> restore_fabrics();
   [[nodiscard]] FabricSpec settings_of(const std::string& fabric) const;
   [[nodiscard]] bool reaches_network(const std::string& fabric) const {
-    return settings_of(fabric).reach != Reach::kHost;
+    const auto set = fabrics_.find(fabric);
+    return set != fabrics_.end() && set->second.reach != Reach::kHost;
   }
   // Whether the network may bring packets of `gid` to members of the fabric, and theirs to it.
   [[nodiscard]] bool is_peer(const std::string& fabric, const verbs::Gid& gid) const;

@@ -47,10 +47,8 @@ FabricSpec Daemon::settings_of(const std::string& fabric) const {
 }
 
 bool Daemon::is_peer(const std::string& fabric, const verbs::Gid& gid) const {
-  const auto set = fabrics_.find(fabric);
-  if (set == fabrics_.end() || set->second.reach == Reach::kHost) return false;
-  const auto& peers = set->second.peers;
-  return peers.empty() || gid::contains(peers, gid) || gids_.holder(fabric, gid) != nullptr;
+  return reaches_network(fabric) &&
+         (gid::permits(fabrics_.at(fabric).peers, gid) || gids_.holder(fabric, gid) != nullptr);
 }
 
 void Daemon::set(const FabricSpec& settings) {

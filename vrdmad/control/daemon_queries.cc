@@ -269,8 +269,8 @@ CounterRow Daemon::info_row(const Record& record) {
   const auto label = [&record](const char* key) { return label_value(record.spec, key); };
   // Of a container in no pod what podman ps shows.
   constexpr size_t kDigits = 12;
-  std::string container = label("container_name");
-  if (container.empty()) container = label("container").substr(0, kDigits);
+  std::string container = label(kContainerNameLabel);
+  if (container.empty()) container = label(kContainerLabel).substr(0, kDigits);
   CounterRow row{record.spec.name, "vdevice_info",   1, {}, true, record.tenant,
                  record.id,        record.spec.netns};
   row.facts = {{"parent", record.spec.parent}, {"fabric", record.fabric},

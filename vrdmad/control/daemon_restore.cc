@@ -418,8 +418,9 @@ VdevInfo Daemon::info(const Lost& lost) const {
   info.parent = spec.parent;
   info.tenant = tenant_of(spec, info.id);
   info.fabric = fabric_of(spec, info.id);
-  info.reach = settings_of(info.fabric).reach;
-  info.peers = settings_of(info.fabric).peers;
+  const FabricSpec settings = settings_of(info.fabric);
+  info.reach = settings.reach;
+  info.peers = settings.peers;
   info.netns = spec.netns;
   info.netdev = spec.netdev;
   info.node_guid = lost.vdev.node_guid.text();

@@ -85,8 +85,8 @@ void Vdevice::leave_network() {
 }
 
 bool Vdevice::is_peer(const verbs::Gid& address) const {
-  return reaches_network && (peers.empty() || gid::contains(peers, address) ||
-                             device.fabric->find(address) != nullptr);
+  return reaches_network &&
+         (gid::permits(peers, address) || device.fabric->find(address) != nullptr);
 }
 
 bool Vdevice::is_beyond(const rdma::Qp& qp) const {

@@ -53,8 +53,7 @@ std::string Claims::file_of(const std::string& uid) const {
   return places_.cdi_dir + "/" + std::string(kFileBegin) + uid + std::string(kFileEnd);
 }
 
-// ---- the API server
-// ------------------------------------------------------------------------------
+// ---- the API server -----------------------------------------------------------------------------
 
 // Empty: the API server says that the claim has no device of this node.
 Result<std::vector<AllocatedDevice>> Claims::look_up(const ClaimName& name) {
@@ -69,8 +68,7 @@ Result<std::vector<AllocatedDevice>> Claims::look_up(const ClaimName& name) {
   return allocated_devices(*text, name, places_.driver, places_.node);
 }
 
-// ---- what the kubelet calls
-// ----------------------------------------------------------------------
+// ---- what the kubelet calls ---------------------------------------------------------------------
 
 Result<v1::Claim> Claims::record_of(const ClaimName& name,
                                     const std::vector<AllocatedDevice>& devices) {
@@ -156,8 +154,7 @@ kubelet::NodeUnprepareResourceResponse Claims::unprepare(const ClaimName& name) 
   return answer;
 }
 
-// ---- vrdmad and files
-// ----------------------------------------------------------------------------
+// ---- vrdmad and files ---------------------------------------------------------------------------
 
 // With the mutex. Whether it had to be written.
 Result<bool> Claims::write_file(const v1::Claim& claim) {

@@ -73,8 +73,7 @@ void Driver::tick() {
   timer_ = loop_.after(kLookInterval, [this] { tick(); });
 }
 
-// ---- devices
-// -------------------------------------------------------------------------------------
+// ---- devices ------------------------------------------------------------------------------------
 
 void Driver::update() {
   cdi_.look();
@@ -126,8 +125,7 @@ void Driver::publish_health() {
   service_->publish(std::move(health));
 }
 
-// ---- sockets
-// -------------------------------------------------------------------------------------
+// ---- sockets ------------------------------------------------------------------------------------
 
 base::Result<Driver::Door> Driver::open_door(const std::string& directory,
                                              const std::string& stem) {

@@ -16,8 +16,7 @@ using Json = nlohmann::json;
 constexpr char kTaint[] = "/unhealthy";  // behind the driver's name
 constexpr size_t kLongestSliceName = 253;
 
-// ---- from JSON
-// -----------------------------------------------------------------------------------
+// ---- from JSON ----------------------------------------------------------------------------------
 
 std::optional<uint64_t> number_of(const Json& of, const char* name) {
   const auto& its = member(of, name);
@@ -86,8 +85,7 @@ Slice slice_in(const Json& from) {
   return slice;
 }
 
-// ---- to JSON
-// -------------------------------------------------------------------------------------
+// ---- to JSON ------------------------------------------------------------------------------------
 
 Json json_of(const Capacity& capacity) {
   const auto text = [](uint64_t number) { return std::to_string(number); };

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """api_server.py PORT DIRECTORY CONTROL: a stand-in for the API server of a cluster, and for its scheduler.
 
-Serves https with the certificate and the key in DIRECTORY (server.crt, server.key), to whoever has the token in
+Serves https with the certificate and the key in DIRECTORY (server.crt, server.key), to clients that send the token in
 DIRECTORY/token. It knows nodes, resource.k8s.io/v1 ResourceSlices and ResourceClaims, as release 1.36.2 showed them: lists by
 field selectors, watches, resourceVersion and its conflicts, quantities in their canonical form. ask.py sends it commands by the
 socket CONTROL:
@@ -22,9 +22,7 @@ socket CONTROL:
 """
 import argparse
 import json
-import os
 import re
-import socket
 import ssl
 import sys
 import threading
@@ -32,6 +30,8 @@ import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
+
+import control
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIM = re.compile(r"/apis/resource\.k8s\.io/v1/namespaces/([^/]+)/resourceclaims/([^/]+)")
@@ -352,6 +352,13 @@ class Control:
         self.server.server_close()
 
     def run(self, words):
+        """(output, errors, status)"""
+        try:
+            return "".join(line + "\n" for line in self.carry_out(words)), "", 0
+        except (Failure, KeyError, OSError) as failure:
+            return "", f"{failure}\n", 1
+
+    def carry_out(self, words):
         parser = argparse.ArgumentParser()
         parser.add_argument("--capacity", action="append", default=[])
         parser.add_argument("--node", default="node-1")
@@ -403,17 +410,6 @@ class Control:
             raise Failure(0, "", f"there is no command {options.call}")
         return []
 
-    def serve(self, connection):
-        with connection:
-            words = json.loads(connection.makefile().readline())
-            try:
-                out, errors, status = "".join(line + "\n" for line in self.run(words)), "", 0
-            except (Failure, KeyError, OSError) as failure:
-                out, errors, status = "", f"{failure}\n", 1
-            except SystemExit:
-                out, errors, status = "", f"api_server.py does not understand {words}\n", 2
-            connection.sendall(json.dumps({"out": out, "errors": errors, "status": status}).encode())
-
 
 def main():
     parser = argparse.ArgumentParser()
@@ -421,14 +417,7 @@ def main():
     parser.add_argument("directory")
     parser.add_argument("control")
     options = parser.parse_args()
-    control = Control(options)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(options.control + ".new")
-        listener.listen(64)
-        os.rename(options.control + ".new", options.control)
-        while True:
-            connection, _ = listener.accept()
-            threading.Thread(target=control.serve, args=(connection,), daemon=True).start()
+    control.serve(options.control, "api_server.py", Control(options).run)
 
 
 if __name__ == "__main__":

@@ -38,16 +38,14 @@ and of DaemonSets (deploy.py), whose pods are NAMESPACE/DAEMONSET and whose cont
     once POD --container NAME -- COMMAND                         runs a command with the volumes of that container
 """
 import argparse
-import json
 import os
-import socket
 import sys
-import threading
 import time
 import uuid
 
 import grpc
 
+import control
 from claims import Claims
 from cri import USER, Container, Runtime
 from deploy import Deployment, Failure
@@ -249,15 +247,6 @@ class Kubelet:
         except grpc.RpcError as error:
             return "", f"{options.call}: {error.details()}\n", 1
 
-    def serve(self, connection):
-        with connection:
-            words = json.loads(connection.makefile().readline())
-            try:
-                out, errors, status = self.run(words)
-            except SystemExit:
-                out, errors, status = "", f"kubelet.py does not understand {words}\n", 2
-            connection.sendall(json.dumps({"out": out, "errors": errors, "status": status}).encode())
-
 
 def main():
     parser = argparse.ArgumentParser()
@@ -270,14 +259,7 @@ def main():
     parser.add_argument("directory")
     parser.add_argument("control")
     options = parser.parse_args()
-    kubelet = Kubelet(options)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(options.control + ".new")
-        listener.listen(64)
-        os.rename(options.control + ".new", options.control)
-        while True:
-            connection, _ = listener.accept()
-            threading.Thread(target=kubelet.serve, args=(connection,), daemon=True).start()
+    control.serve(options.control, "kubelet.py", Kubelet(options).run)
 
 
 if __name__ == "__main__":

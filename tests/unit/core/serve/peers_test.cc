@@ -70,7 +70,7 @@ TEST(Peers, are_a_bounded_number) {
   }
   EXPECT_FALSE(peers.enter("one more", start));
   peers.left("one more");  // is none
-  EXPECT_TRUE(peers.enter("1", start)) << "who is known is served";
+  EXPECT_TRUE(peers.enter("1", start)) << "a peer in the table is served";
   EXPECT_TRUE(peers.enter("one more", start + seconds(10))) << "the quiet ones are forgotten";
   EXPECT_FALSE(peers.enter("0", start + seconds(10))) << "whose connection is open is not";
 }
