@@ -97,7 +97,7 @@ ROWS = [
     (r"integration\.(quota|isolation)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
     (r"integration\.(ends\.|completions\.|arguments|child_calls)", "gate", ""),
-    (r"integrity\.(direct|mediated|network|all)$", "gate", ""),
+    (r"integrity\.(direct|mediated|network|all|all\.reached)$", "gate", ""),
     (r"integrity\.", "all", "a wrong byte, or a completion that is lost or twice, in an order that no test names"),
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),
     (r"integration\.(fabric_reach|on_the_wire|peers|bad_input|doctor|observe|lists|c_api|oci_hook|claims|neighbour)$", "gate", ""),

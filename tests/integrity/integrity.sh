@@ -12,23 +12,27 @@
 #   fork   members fork                           quota  a bandwidth quota comes and goes
 #   loss   the link loses, reorders, repeats and damages packets (network)
 #
+# "reached" is no accident: vrdmad reaches all memory of the members, none is in place.
+#
 # A failure prints seed, epoch and batch. VRDMA_SEED repeats a run but for its timing, so try some times; VRDMA_EPOCH
 # begins with an epoch, VRDMA_WITHOUT leaves out parts of the plan (kPartNames in plan.h).
 . "$(dirname "$0")/../integration/lib.sh"
 setup
 program=$(realpath "$1") mode=$2 seconds=$3
 shift 3
-accidents=() options=(--from "${VRDMA_EPOCH:-0}") wire=()
+accidents=() options=(--from "${VRDMA_EPOCH:-0}") wire=() environment=()
 for word in ${VRDMA_WITHOUT:-}; do options+=(--without "$word"); done
 for word in "$@"; do
   case $word in
     kill) options+=(--kills) WORKERS_END=1 ;;
     fork) options+=(--forks) ;;
     loss) options+=(--lossy) wire=(--loss 1 --reorder 3 --duplicate 1 --corrupt 0.5) ;;
-    stop | peer | quota) ;;
+    reached) environment=(env VRDMA_MEMORY=reached) ;;
+    peer) options+=(--deaths) ;;
+    stop | quota) ;;
     *) fail "'$word' is no accident" ;;
   esac
-  if [[ $word != @(fork|loss) ]]; then accidents+=("$word"); fi
+  if [[ $word != @(fork|loss|reached) ]]; then accidents+=("$word"); fi
 done
 [[ ${#wire[@]} -eq 0 || $mode == network ]] || fail "loss is of the network"
 if [[ " $* " == *" "@(kill|stop)" "* ]]; then need_worker_processes; fi
@@ -145,8 +149,8 @@ wait_until 10 grep -qs ready "$T/meeting.log" || fail "the members cannot meet: 
 join_run() { # NUMBER
   local space device index
   read -r space device index <<<"${members[$1]}"
-  spawn "member$1" "$space" nobody "$T/integrity" join "$T/meeting" "$1" "${#members[@]}" "$device" "$index" "$seed" \
-    "${options[@]}"
+  spawn "member$1" "$space" nobody "${environment[@]}" "$T/integrity" join "$T/meeting" "$1" "${#members[@]}" \
+    "$device" "$index" "$seed" "${options[@]}"
 }
 for number in "${!members[@]}"; do join_run "$number"; done
 # They end together; one that fails ends alone.

@@ -6,6 +6,7 @@
 //
 //   --unreliable   UC too: the members lose nothing on the way to each other
 //   --kills        processes of the daemon are killed: an atomic in doubt may fail its link
+//   --deaths       members are killed
 //   --lossy        the way loses packets, and repeats some
 //   --forks        the members fork
 //   --from EPOCH   begins with this epoch
@@ -52,17 +53,16 @@ void print_counts() {
 uint64_t number(const char* text) { return std::strtoull(text, nullptr, 0); }
 
 int join(int argc, char** argv) {
-  static const option kOptions[] = {{"unreliable", no_argument, nullptr, 'u'},
-                                    {"kills", no_argument, nullptr, 'k'},
-                                    {"lossy", no_argument, nullptr, 'l'},
-                                    {"forks", no_argument, nullptr, 'f'},
-                                    {"from", required_argument, nullptr, 'e'},
-                                    {"without", required_argument, nullptr, 'w'},
-                                    {nullptr, 0, nullptr, 0}};
+  static const option kOptions[] = {
+      {"unreliable", no_argument, nullptr, 'u'},    {"kills", no_argument, nullptr, 'k'},
+      {"deaths", no_argument, nullptr, 'd'},        {"lossy", no_argument, nullptr, 'l'},
+      {"forks", no_argument, nullptr, 'f'},         {"from", required_argument, nullptr, 'e'},
+      {"without", required_argument, nullptr, 'w'}, {nullptr, 0, nullptr, 0}};
   integrity::Options options;
   for (int one = 0; (one = ::getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
     if (one == 'u') options.unreliable = true;
     if (one == 'k') options.kills = true;
+    if (one == 'd') options.deaths = true;
     if (one == 'l') options.lossy = true;
     if (one == 'f') options.forks = true;
     if (one == 'e') options.first_epoch = static_cast<uint32_t>(number(optarg));

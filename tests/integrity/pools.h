@@ -56,6 +56,7 @@ class Datagrams {
   [[nodiscard]] uint32_t qpn() const { return qp_->qp_num; }
   void meet(const std::vector<Info>& infos);
   void may_come_twice(bool may) { may_come_twice_ = may; }
+  void may_leave_parts(bool may) { may_leave_parts_ = may; }
   void post();
   // One to each member, or to the multicast group.
   void send(uint32_t length, bool multicast);
@@ -88,7 +89,7 @@ class Datagrams {
   std::mutex mutex_;
   std::vector<size_t> free_receives_, free_sends_;
   std::atomic<int> sending_ = 0;
-  bool may_come_twice_ = false;
+  bool may_come_twice_ = false, may_leave_parts_ = false;
   uint64_t sequence_ = 0;
   std::set<std::pair<uint32_t, uint64_t>> seen_;
 };

@@ -62,6 +62,7 @@ bool Runner::epoch(uint32_t number) {
   model_ = std::make_unique<Model>(*world_);
   device_ = std::make_unique<Device>(open_device(), options_.gid_index, *world_, options_.number);
   device_->datagrams().may_come_twice(options_.lossy || options_.kills);
+  device_->datagrams().may_leave_parts(leaves_parts());
   bool lost = false;
   const auto unless_lost = [&](auto part) {
     try {
@@ -174,8 +175,7 @@ void Runner::prepare(const Batch& batch, Prediction* prediction) {
     post_receives(device_.get(), endpoint, stream, 0,
                   stream.late ? stream.receives.size() / 2 : stream.receives.size());
   }
-  // A worker that died may have begun to store a message where another one comes then.
-  device_->shared().post(options_.kills || shared_in_doubt(batch));
+  device_->shared().post(leaves_parts() || shared_in_doubt(batch));
   device_->datagrams().post();
   if (batch.ping_pong) prepare_ping_pong(*batch.ping_pong);
 }

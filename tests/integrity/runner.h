@@ -21,6 +21,7 @@ struct Options {
   uint64_t seed = 1;
   bool unreliable = false;  // UC too: nothing is lost between the members
   bool kills = false;       // processes of the daemon are killed: an atomic in doubt fails its link
+  bool deaths = false;      // members are killed
   bool forks = false;
   bool lossy = false;        // a datagram may come twice
   uint32_t first_epoch = 0;  // begins there
@@ -46,6 +47,9 @@ class Runner {
   void connect_links();
   void prepare(const Batch& batch, Prediction* prediction);
   void bind_windows(const Batch& batch);
+  // A worker or a member that dies may leave a part of a message in a receive, behind the bytes of
+  // the message that comes into it then.
+  [[nodiscard]] bool leaves_parts() const { return options_.kills || options_.deaths; }
   [[nodiscard]] bool shared_in_doubt(const Batch& batch) const;
   void work(const Batch& batch);
   void finish(const Batch& batch);
