@@ -1,0 +1,427 @@
+// Work requests of the guest's rings go to verbs, completions come back.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "pvrdma/function/attachment.h"
+
+namespace vrdma::pvrdma {
+
+namespace {
+
+constexpr int kBatch = 32;  // completions that are polled at once
+// Of one ring in a turn, so that a guest that posts without end does not keep others waiting.
+constexpr int kTurn = 256;
+// In which a program fetches what it was told of, also in a slow guest.
+constexpr auto kMoment = std::chrono::milliseconds(50);
+
+uint32_t flags_of(uint32_t flags) {
+  uint32_t verbs = 0;
+  if ((flags & kFence) != 0) verbs |= IBV_SEND_FENCE;
+  if ((flags & kSignaled) != 0) verbs |= IBV_SEND_SIGNALED;
+  if ((flags & kSolicited) != 0) verbs |= IBV_SEND_SOLICITED;
+  return verbs;
+}
+
+}  // namespace
+
+// --- doorbells ---
+
+void Attachment::doorbell(uint64_t page, uint64_t offset, uint32_t value) {
+  ++counts_.doorbells;
+  const uint32_t handle = value & kHandleMask;
+  // A program may write any handle into its page.
+  const auto is_of_page = [&](uint32_t context) {
+    if (context == 0) return page == 0;
+    const Context* const owner = contexts_.find(context);
+    return owner != nullptr && owner->page == page;
+  };
+  const auto find = [&](const auto& table) {
+    auto* const found = table.find(handle);
+    return found != nullptr && is_of_page(found->context) ? found : nullptr;
+  };
+  if (offset == kQpDoorbell && find(qps_) != nullptr) {
+    if ((value & kQpSend) != 0) due_.push_back({Due::What::kSends, handle});
+    if ((value & kQpReceive) != 0) due_.push_back({Due::What::kReceives, handle});
+  } else if (Cq* const cq = offset == kCqDoorbell ? find(cqs_) : nullptr; cq != nullptr) {
+    if ((value & (kCqArm | kCqArmSolicited)) != 0) {
+      // Verbs do not tell which completion is solicited, so one too many is told.
+      cq->is_armed = true;
+      if (cq->ring.standing().value_or(0) > 0) {
+        if (cq->has_untold) tell(cq);
+        // What the driver was told of before it fetches now, or leaves: see remind().
+        if (cq->is_armed) cq->armed_over = std::chrono::steady_clock::now();
+        remind(cq);
+      }
+    }
+    if (cq->held) due_.push_back({Due::What::kCompletions, handle});
+  } else if (offset == kSrqDoorbell && find(srqs_) != nullptr) {
+    if ((value & kSrqReceive) != 0) due_.push_back({Due::What::kShared, handle});
+  } else {
+    ++counts_.doorbells_refused;
+  }
+}
+
+Attachment::Rest Attachment::work() {
+  if (std::exchange(holds_, false)) look_again();
+  const std::vector<Due> due = std::exchange(due_, {});
+  for (const Due& one : due) {
+    switch (one.what) {
+      case Due::What::kSends:
+        if (Qp* const qp = qps_.find(one.handle); qp != nullptr) send(qp);
+        break;
+      case Due::What::kReceives:
+        if (Qp* const qp = qps_.find(one.handle); qp != nullptr) receive(qp);
+        break;
+      case Due::What::kShared:
+        if (Srq* const srq = srqs_.find(one.handle); srq != nullptr) receive(srq);
+        break;
+      case Due::What::kCompletions:
+        if (Cq* const cq = cqs_.find(one.handle); cq != nullptr) complete(cq);
+        break;
+      case Due::What::kReminder:
+        if (Cq* const cq = cqs_.find(one.handle); cq != nullptr) remind(cq);
+        break;
+    }
+  }
+  if (!due_.empty()) return Rest::kMore;
+  return holds_ ? Rest::kLater : Rest::kNothing;
+}
+
+// --- from the guest's rings to verbs ---
+
+// A key of all memory is this process's: its addresses become this process's own, and must be
+// memory of the guest.
+ibv_sge Attachment::translate(const Element& element) const {
+  ibv_sge sge{element.addr, element.length, element.lkey};
+  if (std::ranges::find(all_memory_keys_, element.lkey) == all_memory_keys_.end()) return sge;
+  const uint8_t* const at = ram_.at(element.addr, element.length);
+  sge.addr = reinterpret_cast<uint64_t>(at);
+  if (at == nullptr) sge.lkey = 0;
+  return sge;
+}
+
+// The elements of the entry that stands in `ring`, behind `header` bytes.
+void Attachment::read_elements(const Incoming& ring, size_t header, uint32_t count,
+                               std::array<ibv_sge, kMostSges>* to) const {
+  std::array<Element, kMostSges> elements;
+  ring.copy(elements.data(), header, count * sizeof(Element));
+  for (uint32_t i = 0; i < count; ++i) (*to)[i] = translate(elements[i]);
+}
+
+bool Attachment::translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr) {
+  wr->opcode = static_cast<ibv_wr_opcode>(entry.opcode);
+  wr->send_flags = flags_of(entry.flags);
+  const auto opcode = static_cast<SendOpcode>(entry.opcode);
+  if (opcode == SendOpcode::kWriteImmediate || opcode == SendOpcode::kSendImmediate)
+    wr->imm_data = entry.immediate;
+  if (qp->type != IBV_QPT_RC) {
+    if (opcode != SendOpcode::kSend && opcode != SendOpcode::kSendImmediate) return false;
+    const AddressEntry& to = entry.ud.address;
+    const auto source = to_adapter(to.gid_index);
+    if (!source) return false;
+    ibv_ah_attr attr{};
+    std::memcpy(attr.grh.dgid.raw, to.dgid, sizeof to.dgid);
+    attr.grh.flow_label = to.class_flow & 0xfffff;
+    attr.grh.traffic_class = static_cast<uint8_t>(to.class_flow >> 20);
+    attr.grh.sgid_index = *source;
+    attr.grh.hop_limit = to.hop_limit;
+    attr.is_global = 1;
+    attr.port_num = 1;
+    wr->wr.ud.ah = qp->pd->addresses.find(attr);
+    wr->wr.ud.remote_qpn = entry.ud.qpn;
+    wr->wr.ud.remote_qkey = entry.ud.qkey;
+    return wr->wr.ud.ah != nullptr;
+  }
+  switch (opcode) {
+    case SendOpcode::kSend:
+    case SendOpcode::kSendImmediate:
+      return true;
+    case SendOpcode::kWrite:
+    case SendOpcode::kWriteImmediate:
+    case SendOpcode::kRead:
+      wr->wr.rdma.remote_addr = entry.rdma.remote_addr;
+      wr->wr.rdma.rkey = entry.rdma.rkey;
+      return true;
+    case SendOpcode::kSwap:
+    case SendOpcode::kAdd:
+      wr->wr.atomic.remote_addr = entry.atomic.remote_addr;
+      wr->wr.atomic.compare_add = entry.atomic.compare_add;
+      wr->wr.atomic.swap = entry.atomic.swap;
+      wr->wr.atomic.rkey = entry.atomic.rkey;
+      return true;
+  }
+  return false;
+}
+
+void Attachment::send(Qp* qp) {
+  qp->sends_wait = false;
+  // Before that the driver may have posted, but nothing is sent.
+  if (qp->is_broken || qp->state < IBV_QPS_RTS) return;
+  for (int i = 0; i < kTurn; ++i) {
+    const RingState state = qp->sends.look();
+    if (state == RingState::kNotReady) return;
+    if (state == RingState::kBroken) {
+      fail(qp);
+      return;
+    }
+    SendEntry entry;
+    qp->sends.copy(&entry, 0, sizeof entry);
+    ibv_send_wr wr{}, *bad = nullptr;
+    std::array<ibv_sge, kMostSges> sges;
+    int error = EINVAL;
+    if (entry.elements <= qp->max_send_sge && translate(entry, qp, &wr)) {
+      read_elements(qp->sends, sizeof entry, entry.elements, &sges);
+      wr.wr_id = entry.wr_id;
+      wr.sg_list = sges.data();
+      wr.num_sge = static_cast<int>(entry.elements);
+      error = ::ibv_post_send(qp->verbs.get(), &wr, &bad);
+    }
+    if (error == ENOMEM) {  // a completion makes room
+      wait({Due::What::kSends, qp->handle}, &qp->sends_wait);
+      return;
+    }
+    qp->sends.advance();
+    if (error != 0) {
+      refuse(qp, entry.wr_id);
+      return;
+    }
+    ++counts_.sends;
+  }
+  due_.push_back({Due::What::kSends, qp->handle});
+}
+
+// Moves receives to `post`, which returns 0, ENOMEM or another errno. What stopped it: kNotReady,
+// if nothing stands there; kReady, if there is no room or the turn is over; kBroken.
+template <class Post>
+RingState Attachment::move_receives(Incoming* ring, uint32_t max_sge, bool* has_room, Post post) {
+  *has_room = true;
+  for (int i = 0; i < kTurn; ++i) {
+    const RingState state = ring->look();
+    if (state != RingState::kReady) return state;
+    ReceiveEntry entry;
+    ring->copy(&entry, 0, sizeof entry);
+    if (entry.elements > max_sge) return RingState::kBroken;
+    std::array<ibv_sge, kMostSges> sges;
+    read_elements(*ring, sizeof entry, entry.elements, &sges);
+    ibv_recv_wr wr{};
+    wr.wr_id = entry.wr_id;
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(entry.elements);
+    const int error = post(&wr);
+    if (error == ENOMEM) {
+      *has_room = false;
+      return RingState::kReady;
+    }
+    if (error != 0) return RingState::kBroken;
+    ring->advance();
+    ++counts_.receives;
+  }
+  return RingState::kReady;
+}
+
+void Attachment::receive(Qp* qp) {
+  qp->receives_wait = false;
+  if (qp->is_broken || !qp->receives.valid() || qp->state == IBV_QPS_RESET) return;
+  bool has_room = true;
+  const RingState state =
+      move_receives(&qp->receives, qp->max_recv_sge, &has_room, [&](ibv_recv_wr* wr) {
+        ibv_recv_wr* bad = nullptr;
+        return ::ibv_post_recv(qp->verbs.get(), wr, &bad);
+      });
+  if (state == RingState::kBroken)
+    fail(qp);
+  else if (!has_room)
+    wait({Due::What::kReceives, qp->handle}, &qp->receives_wait);
+  else if (state == RingState::kReady)
+    due_.push_back({Due::What::kReceives, qp->handle});
+}
+
+void Attachment::receive(Srq* srq) {
+  srq->waits = false;
+  if (srq->is_broken) return;
+  bool has_room = true;
+  const RingState state = move_receives(&srq->ring, srq->max_sge, &has_room, [&](ibv_recv_wr* wr) {
+    ibv_recv_wr* bad = nullptr;
+    return ::ibv_post_srq_recv(srq->verbs.get(), wr, &bad);
+  });
+  if (state == RingState::kBroken) {
+    srq->is_broken = true;
+    event(IBV_EVENT_SRQ_ERR, srq->handle);
+  } else if (!has_room) {
+    wait({Due::What::kShared, srq->handle}, &srq->waits);
+  } else if (state == RingState::kReady) {
+    due_.push_back({Due::What::kShared, srq->handle});
+  }
+}
+
+// Until there may be room, once.
+void Attachment::wait(Due due, bool* waits) {
+  if (std::exchange(*waits, true)) return;
+  waiting_.push_back(due);
+}
+
+void Attachment::look_again() {
+  due_.insert(due_.end(), waiting_.begin(), waiting_.end());
+  waiting_.clear();
+}
+
+// --- ends ---
+
+void Attachment::fail(Qp* qp) {
+  qp->is_broken = true;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  (void)::ibv_modify_qp(qp->verbs.get(), &attr, IBV_QP_STATE);
+  event(IBV_EVENT_QP_FATAL, qp->handle);
+}
+
+// A work request that verbs refuse, or that is none. The queue pair fails; what the driver posted
+// behind it is flushed.
+void Attachment::refuse(Qp* qp, uint64_t wr_id) {
+  ++counts_.sends_refused;
+  CompletionEntry entry{};
+  entry.wr_id = wr_id;
+  entry.qp = qp->handle;
+  entry.status = IBV_WC_LOC_QP_OP_ERR;
+  entry.port = 1;
+  Cq* const cq = qp->send_cq;
+  if (cq->ring.push(entry) == RingState::kReady) announce(cq);
+  ibv_qp_attr attr{};
+  attr.qp_state = qp->state = IBV_QPS_ERR;
+  (void)::ibv_modify_qp(qp->verbs.get(), &attr, IBV_QP_STATE);
+  due_.push_back({Due::What::kSends, qp->handle});
+  due_.push_back({Due::What::kReceives, qp->handle});
+}
+
+// --- completions ---
+
+void Attachment::on_completions(ibv_cq* cq) {
+  due_.push_back({Due::What::kCompletions, static_cast<const Cq*>(cq->cq_context)->handle});
+  wake_();
+}
+
+void Attachment::push(Cq* cq, const ibv_wc& wc) {
+  const auto found = by_number_.find(wc.qp_num);
+  if (found == by_number_.end()) return;  // of one that has ended
+  CompletionEntry entry{};
+  entry.wr_id = wc.wr_id;
+  entry.qp = found->second->handle;
+  entry.status = wc.status;
+  entry.vendor_err = wc.vendor_err;
+  entry.port = 1;
+  if (wc.status == IBV_WC_SUCCESS) {
+    entry.opcode = static_cast<uint32_t>(wc.opcode);
+    entry.byte_len = wc.byte_len;
+    entry.flags = ((wc.wc_flags & IBV_WC_GRH) != 0 ? kHasGrh : 0) |
+                  ((wc.wc_flags & IBV_WC_WITH_IMM) != 0 ? kHasImmediate : 0);
+    entry.immediate = wc.imm_data;
+    entry.src_qp = wc.src_qp;
+    entry.pkey_index = wc.pkey_index;
+  }
+  if (cq->ring.push(entry) != RingState::kReady) ++counts_.events_lost;
+}
+
+// Until nothing stands there, and what comes from then on is told. A completion for which the ring
+// has no room is held: the driver has posted more than its queue can take.
+void Attachment::complete(Cq* cq) {
+  cq->waits = false;
+  bool any = false, armed = false;
+  for (int left = kTurn; !cq->is_broken;) {
+    const auto standing = cq->ring.standing();
+    if (!standing) {
+      cq->is_broken = true;
+      event(IBV_EVENT_CQ_ERR, cq->handle);
+      break;
+    }
+    uint32_t room = cq->ring.entries() - *standing;
+    if (cq->held && room > 0) {
+      push(cq, *std::exchange(cq->held, std::nullopt));
+      any = true;
+      --room;
+    }
+    if (cq->held) {
+      holds_ = true;
+      wait({Due::What::kCompletions, cq->handle}, &cq->waits);
+      break;
+    }
+    if (left <= 0) {
+      due_.push_back({Due::What::kCompletions, cq->handle});
+      break;
+    }
+    ibv_wc wcs[kBatch];
+    const int most = static_cast<int>(std::min<uint32_t>(room + 1, kBatch));
+    const int count = ::ibv_poll_cq(cq->verbs.get(), most, wcs);
+    if (count > 0) {
+      settle_sends(cq, std::span(wcs, static_cast<size_t>(count)));
+      for (int i = 0; i < count; ++i) {
+        if (static_cast<uint32_t>(i) == room)
+          cq->held = wcs[i];
+        else
+          push(cq, wcs[i]);
+      }
+      counts_.completions += static_cast<uint64_t>(count);
+      left -= count;
+      any = true;
+      armed = false;
+      continue;
+    }
+    if (armed) break;
+    // What comes between the last look and this one is found by another look.
+    if (::ibv_req_notify_cq(cq->verbs.get(), 0) != 0) break;
+    armed = true;
+  }
+  if (!any) return;
+  announce(cq);
+  look_again();
+}
+
+// A receive must not reach the driver before the send that it answers, also if these have queues of
+// their own: the send's completion stands by then, and comes first.
+void Attachment::settle_sends(Cq* cq, std::span<const ibv_wc> received) {
+  if (std::exchange(cq->is_settling, true)) return;
+  for (const ibv_wc& wc : received) {
+    const auto found = by_number_.find(wc.qp_num);
+    if (found == by_number_.end() || wc.status != IBV_WC_SUCCESS || (wc.opcode & IBV_WC_RECV) == 0)
+      continue;
+    Cq* const sends = found->second->send_cq;
+    if (sends != cq && !sends->is_settling) complete(sends);
+  }
+  cq->is_settling = false;
+}
+
+// A program that takes a few completions for each event relies on the next event for the others,
+// which stood there when it armed the queue. Adapters report them again, and the driver does not
+// say what it takes, so it has a moment for that.
+void Attachment::remind(Cq* cq) {
+  cq->reminds = false;
+  if (!cq->armed_over || !cq->is_armed) return;
+  if (cq->ring.standing().value_or(0) == 0) {
+    cq->armed_over.reset();
+  } else if (std::chrono::steady_clock::now() - *cq->armed_over >= kMoment) {
+    tell(cq);
+  } else {
+    holds_ = true;
+    wait({Due::What::kReminder, cq->handle}, &cq->reminds);
+  }
+}
+
+// Its ring has something new.
+void Attachment::announce(Cq* cq) {
+  cq->has_untold = true;
+  if (cq->is_armed) tell(cq);
+}
+
+void Attachment::tell(Cq* cq) {
+  cq->is_armed = cq->has_untold = false;
+  cq->armed_over.reset();
+  if (told_.push(cq->handle) != RingState::kReady) {
+    ++counts_.events_lost;
+    return;
+  }
+  interrupts_.raise(kCompletionVector);
+}
+
+}  // namespace vrdma::pvrdma

@@ -1,0 +1,208 @@
+#include "pvrdma/function/pci_function.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/log.h"
+#include "core/base/mapping.h"
+
+namespace vrdma::pvrdma {
+
+namespace {
+
+// Offsets in the configuration space (PCI Local Bus Specification 3.0, section 6.1).
+constexpr uint64_t kCommand = 0x04, kCacheLine = 0x0c, kBars = 0x10, kBarsEnd = 0x28,
+                   kInterruptLine = 0x3c, kMsixCapability = 0x40;
+constexpr uint64_t kMsixControlHigh = kMsixCapability + 3;
+
+constexpr std::array<uint64_t, 6> kBarSizes{kMsixBarSize, kRegisterBarSize, kDoorbellBarSize};
+
+constexpr base::Duration kRetry = std::chrono::milliseconds(1);
+
+template <class Value>
+void put(std::array<uint8_t, 256>& config, uint64_t offset, Value value) {
+  std::memcpy(config.data() + offset, &value, sizeof value);
+}
+
+}  // namespace
+
+PciFunction::PciFunction(base::EventLoop& loop, Adapter& adapter) : loop_(loop), adapter_(adapter) {
+  put(config_, 0x00, kVendor);
+  put(config_, 0x02, kDeviceId);
+  put<uint16_t>(config_, 0x06, 1 << 4);  // it has capabilities
+  put<uint8_t>(config_, 0x08, 1);        // revision
+  put<uint16_t>(config_, 0x0a, 0x0280);  // network controller, other
+  put(config_, 0x2c, kVendor);
+  put(config_, 0x2e, kDeviceId);
+  put<uint8_t>(config_, 0x34, kMsixCapability);
+  put<uint8_t>(config_, kMsixCapability, 0x11);
+  put<uint16_t>(config_, kMsixCapability + 2, kVectors - 1);
+  put<uint32_t>(config_, kMsixCapability + 4, kMsixBar);
+  put<uint32_t>(config_, kMsixCapability + 8, kPendingBits | kMsixBar);
+}
+
+base::Result<std::unique_ptr<PciFunction>> PciFunction::create(base::EventLoop& loop,
+                                                               Adapter& adapter) {
+  std::unique_ptr<PciFunction> made(new PciFunction(loop, adapter));
+  auto ram = GuestRam::create();
+  if (!ram) return base::pass(std::move(ram.error()));
+  auto page = base::make_memfd("vrdma-pvrdma-bar", kMsixBarSize);
+  if (!page) return base::pass(std::move(page.error()));
+  made->ram_ = std::move(*ram);
+  made->unused_page_ = std::move(*page);
+  return made;
+}
+
+RegionShape PciFunction::region(uint32_t index) const {
+  RegionShape shape;
+  if (index < kBarSizes.size()) shape.size = kBarSizes[index];
+  if (index == kConfigRegion) shape.size = kConfigSize;
+  // QEMU posts writes to a device without a mappable page, so that the driver would look at its
+  // shared region before the device had.
+  if (index == kMsixBar) shape.mappable = {kUnusedPage, kPageSize, &unused_page_};
+  return shape;
+}
+
+void PciFunction::read(uint32_t region, uint64_t offset, std::span<uint8_t> bytes) {
+  std::ranges::fill(bytes, uint8_t{0});
+  if (region == kConfigRegion) {
+    std::copy_n(config_.begin() + static_cast<ptrdiff_t>(offset), bytes.size(), bytes.begin());
+  } else if (region == kRegisterBar) {
+    const uint32_t value = read_register(offset);
+    std::memcpy(bytes.data(), &value, std::min(bytes.size(), sizeof value));
+  }
+}
+
+void PciFunction::write(uint32_t region, uint64_t offset, std::span<const uint8_t> bytes) {
+  if (region == kConfigRegion) {
+    write_config(offset, bytes);
+    return;
+  }
+  uint32_t value = 0;
+  std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
+  if (region == kRegisterBar)
+    write_register(offset, value);
+  else if (region == kDoorbellBar && attachment_ != nullptr)
+    attachment_->doorbell(offset / kPageSize, offset % kPageSize, value);
+}
+
+void PciFunction::answered() { go_on(); }
+
+void PciFunction::go_on() {
+  using Rest = Attachment::Rest;
+  const Rest rest = attachment_ != nullptr ? attachment_->work() : Rest::kNothing;
+  if (rest == Rest::kNothing) return;
+  more_ = loop_.after(rest == Rest::kMore ? base::Duration{} : kRetry, [this] { go_on(); });
+}
+
+// --- configuration space ---
+
+void PciFunction::write_config(uint64_t offset, std::span<const uint8_t> bytes) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const uint64_t at = offset + i;
+    if ((at >= kBars && at < kBarsEnd) || at == kCommand || at == kCommand + 1 ||
+        at == kCacheLine || at == kInterruptLine)
+      config_[at] = bytes[i];
+    if (at == kMsixControlHigh)
+      config_[at] = static_cast<uint8_t>((config_[at] & 0x3f) | (bytes[i] & 0xc0));
+  }
+  // The low bits of a BAR's address are always 0, which also tells its size.
+  for (uint32_t i = 0; i < kBarSizes.size(); ++i) {
+    uint32_t address = 0;
+    std::memcpy(&address, config_.data() + kBars + 4 * i, sizeof address);
+    address &= kBarSizes[i] != 0 ? ~static_cast<uint32_t>(kBarSizes[i] - 1) : 0;
+    put(config_, kBars + 4 * i, address);
+  }
+}
+
+uint64_t PciFunction::bar(uint32_t index) const {
+  uint32_t address = 0;
+  std::memcpy(&address, config_.data() + kBars + 4 * index, sizeof address);
+  return address;
+}
+
+// --- registers ---
+
+uint32_t PciFunction::read_register(uint64_t offset) const {
+  switch (offset) {
+    case kRegVersion:
+      return kInterfaceVersion;
+    case kRegError:
+      return error_;
+    case kRegMask:
+      return mask_;
+    default:
+      return 0;
+  }
+}
+
+void PciFunction::write_register(uint64_t offset, uint32_t value) {
+  switch (offset) {
+    case kRegRegionLow:
+      region_low_ = value;
+      return;
+    case kRegRegionHigh:
+      attach(uint64_t{value} << 32 | region_low_);
+      return;
+    case kRegControl:
+      if (value == kReset) attachment_.reset();
+      error_ = value == kReset || (value <= kUnquiesce && attachment_ != nullptr) ? 0 : 1;
+      return;
+    case kRegRequest:
+      error_ = attachment_ != nullptr && attachment_->command(bar(kDoorbellBar)) ? 0 : 1;
+      return;
+    case kRegMask:
+      mask_ = value;
+      return;
+    default:
+      return;
+  }
+}
+
+void PciFunction::attach(uint64_t address) {
+  attachment_.reset();
+  error_ = 1;
+  auto made = Attachment::create(adapter_, *ram_, *this, counts_, address, [this] { go_on(); });
+  if (!made) {
+    if (++counts_.not_attached <= kMostComplaints)
+      base::log_warning("the guest's driver cannot attach: " + made.error().message());
+    return;
+  }
+  ++counts_.attached;
+  attachment_ = std::move(*made);
+  error_ = 0;
+}
+
+void PciFunction::reset() {
+  attachment_.reset();
+  mask_ = UINT32_MAX;
+  error_ = region_low_ = 0;
+}
+
+// --- memory and interrupts ---
+
+int PciFunction::map(const DmaRange& range, base::Fd file) {
+  if (!range.may_read || !range.may_write) file.reset();
+  return ram_->map(range.address, range.length, std::move(file), range.offset);
+}
+
+int PciFunction::unmap(uint64_t address, uint64_t length) { return ram_->unmap(address, length); }
+
+void PciFunction::set_vector(uint32_t vector, base::Fd eventfd) {
+  vectors_[vector] = std::move(eventfd);
+}
+
+// The descriptor is the VMM's: it may be of anything, and must not stop this process.
+void PciFunction::raise(uint32_t vector) {
+  const base::Fd& to = vectors_[vector];
+  if (mask_ != 0 || !to.valid()) return;
+  pollfd room{to.get(), POLLOUT, 0};
+  const uint64_t one = 1;
+  if (::poll(&room, 1, 0) == 1 && ::write(to.get(), &one, sizeof one) == sizeof one)
+    ++counts_.interrupts;
+}
+
+}  // namespace vrdma::pvrdma

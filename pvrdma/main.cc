@@ -1,0 +1,219 @@
+// vrdma-pvrdma: a vdevice as the PCI function of a virtual machine. main() reads the options and
+// waits for the VMM; function/pci_function.h is what the machine sees.
+#include <getopt.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "core/base/event_loop.h"
+#include "core/base/log.h"
+#include "core/base/printable.h"
+#include "core/base/standard_streams.h"
+#include "core/serve/acceptor.h"
+#include "core/serve/unix_path.h"
+#include "pvrdma/confine.h"
+#include "pvrdma/function/pci_function.h"
+#include "pvrdma/vfio_user/server.h"
+
+namespace {
+
+using namespace vrdma;
+using base::Fd;
+using base::Result;
+using pvrdma::Adapter;
+using pvrdma::PciFunction;
+using pvrdma::VfioServer;
+
+constexpr char kHelp[] =
+    R"(usage: vrdma-pvrdma --socket PATH [--device NAME] [--owner USER] [--user USER]
+
+Shows a virtual machine a vdevice of this network namespace as the PCI function 15ad:0820, which the
+driver vmw_pvrdma of Linux drives. A VMM that knows vfio-user (QEMU 10.1 or later) connects to PATH.
+
+  --socket PATH   where the VMM connects; made here, mode 0600
+  --device NAME   the vdevice, as ibv_devices prints it; by default the only one
+  --owner USER    gets the socket: the user that the VMM runs as
+  --user USER     become this user, without capabilities, before anything is read
+  --help          print this
+
+One VMM at a time. When it goes, all that its machine made goes, and the next may connect.
+SIGTERM ends the process.
+)";
+
+struct Options {
+  std::string socket, device, owner, user;
+};
+
+int complain(const std::string& sentence) {
+  std::fprintf(stderr, "vrdma-pvrdma: %s\n", base::printable(sentence).c_str());
+  return 2;
+}
+
+Result<passwd> find_user(const std::string& name) {
+  errno = 0;
+  const passwd* const found = ::getpwnam(name.c_str());
+  if (found == nullptr) return base::fail(ENOENT, "there is no user '" + name + "'");
+  return *found;
+}
+
+// A session is of the process as it was when it connected, so this comes before.
+Result<void> become(const std::string& name) {
+  const auto user = find_user(name);
+  if (!user) return base::pass(user.error());
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(user->pw_gid, user->pw_gid, user->pw_gid) != 0 ||
+      ::setresuid(user->pw_uid, user->pw_uid, user->pw_uid) != 0)
+    return base::fail_errno("become the user '" + name + "'");
+  return {};
+}
+
+Result<Fd> listen(const Options& options) {
+  auto listener = serve::listen_at(options.socket);
+  if (!listener && listener.error().code() == EADDRINUSE && serve::is_stale(options.socket)) {
+    ::unlink(options.socket.c_str());
+    listener = serve::listen_at(options.socket);
+  }
+  if (!listener || options.owner.empty()) return listener;
+  const auto owner = find_user(options.owner);
+  if (!owner) {
+    ::unlink(options.socket.c_str());
+    return base::pass(owner.error());
+  }
+  if (::chown(options.socket.c_str(), owner->pw_uid, owner->pw_gid) != 0)
+    return base::fail_errno("give the socket to '" + options.owner + "'");
+  return listener;
+}
+
+// Delivers SIGTERM and SIGINT through a descriptor.
+Result<Fd> catch_signals() {
+  ::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  Fd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.valid()) return base::fail_errno("make a signalfd");
+  return fd;
+}
+
+// The VMM that is served, and those that come.
+class Door {
+ public:
+  Door(base::EventLoop& loop, PciFunction& function) : loop_(loop), function_(function) {}
+
+  void come(Fd connection) {
+    if (server_ != nullptr) {
+      base::log_warning("a second VMM connects while one is served: it is sent away");
+      return;
+    }
+    auto server =
+        VfioServer::serve(loop_, std::move(connection), function_, [this](const std::string& why) {
+          base::log_info(why.empty() ? "the VMM has gone" : "the VMM is cut off: " + why);
+          loop_.post([this] { leave(); });
+        });
+    if (!server) {
+      base::log_warning("a VMM cannot be served: " + server.error().message());
+      return;
+    }
+    server_ = std::move(*server);
+    base::log_info("a VMM has connected");
+  }
+
+ private:
+  void leave() {
+    server_.reset();
+    function_.reset();
+    function_.unmap_all();
+    for (uint32_t i = 0; i < function_.vectors(); ++i) function_.set_vector(i, {});
+    const pvrdma::Counts& all = function_.counts();
+    base::log_info(
+        "so far: " + std::to_string(all.commands) + " commands (" +
+        std::to_string(all.commands_refused) + " refused), " + std::to_string(all.doorbells) +
+        " doorbells (" + std::to_string(all.doorbells_refused) + " refused), " +
+        std::to_string(all.sends) + " requests (" + std::to_string(all.sends_refused) +
+        " refused), " + std::to_string(all.receives) + " receives, " +
+        std::to_string(all.completions) + " completions, " + std::to_string(all.interrupts) +
+        " interrupts, " + std::to_string(all.events_lost) + " events lost");
+  }
+
+  base::EventLoop& loop_;
+  PciFunction& function_;
+  std::unique_ptr<VfioServer> server_;
+};
+
+Result<void> run(const Options& options) {
+  auto listener = listen(options);
+  if (!listener) return base::pass(listener.error());
+  if (!options.user.empty())
+    if (auto done = become(options.user); !done) return done;
+  if (auto done = pvrdma::keep_others_out(); !done) return done;
+  auto signals = catch_signals();
+  if (!signals) return base::pass(signals.error());
+  // The guest's memory is that of files: it cannot be put into the library's arena, and need not.
+  ::setenv("VRDMA_MEMORY", "reached", 1);
+  auto loop = base::EventLoop::create();
+  if (!loop) return base::pass(loop.error());
+  auto adapter = Adapter::open(**loop, options.device);
+  if (!adapter) return base::pass(adapter.error());
+  auto function = PciFunction::create(**loop, **adapter);
+  if (!function) return base::pass(function.error());
+  Door door(**loop, **function);
+  auto acceptor =
+      serve::Acceptor::start(**loop, std::move(*listener),
+                             serve::Acceptor::accept([&](Fd fd) { door.come(std::move(fd)); }));
+  if (!acceptor) return base::pass(acceptor.error());
+  auto stop = (*loop)->watch(signals->get(), EPOLLIN, [&](uint32_t) { (*loop)->stop(); });
+  if (!stop) return base::pass(stop.error());
+  if (auto done = pvrdma::confine_system_calls(); !done) return done;
+  base::log_info(std::string("ready: ") + ::ibv_get_device_name((*adapter)->context()->device) +
+                 " at " + options.socket);
+  (*loop)->run();
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  base::fill_standard_streams(true);
+  static const option kOptions[] = {
+      {"socket", required_argument, nullptr, 's'}, {"device", required_argument, nullptr, 'd'},
+      {"owner", required_argument, nullptr, 'o'},  {"user", required_argument, nullptr, 'u'},
+      {"help", no_argument, nullptr, 'h'},         {nullptr, 0, nullptr, 0}};
+  Options options;
+  for (int one = 0; (one = ::getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
+    switch (one) {
+      case 's':
+        options.socket = optarg;
+        break;
+      case 'd':
+        options.device = optarg;
+        break;
+      case 'o':
+        options.owner = optarg;
+        break;
+      case 'u':
+        options.user = optarg;
+        break;
+      case 'h':
+        std::fputs(kHelp, stdout);
+        return 0;
+      default:
+        return 2;
+    }
+  }
+  if (optind != argc) return complain(std::string("there is no argument '") + argv[optind] + "'");
+  if (options.socket.empty()) return complain("--socket is missing; see --help");
+  const auto done = run(options);
+  if (done) return 0;
+  (void)complain(done.error().message());
+  return 1;
+}
