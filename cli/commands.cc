@@ -14,6 +14,7 @@
 #include "cli/completion.h"
 #include "cli/connect.h"
 #include "cli/exec.h"
+#include "cli/for_shell.h"
 #include "cli/top.h"
 #include "cli/who.h"
 #include "provisioning/kind.h"
@@ -83,12 +84,6 @@ Outcome print_chosen(const Options& options, Output& output,
     (output.*print)(*vdevs);
     return {};
   });
-}
-
-std::string for_shell(const std::string& text) {
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
-  return word + "'";
 }
 
 // Appends the settings to a repeated QuotaSetting field of a request.

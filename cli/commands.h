@@ -31,26 +31,28 @@ struct Options {
   std::vector<std::string> labels;  // KEY=VALUE
   bool if_absent = false;
   std::string gid_layout;
-  std::string reach;                            // for fabric set; empty: not given
-  std::vector<std::string> peers;               // the same: prefixes, or "all" alone
-  std::vector<std::string> defaults, ceilings;  // for a tenant or a parent, like `quota`
-  uint32_t overcommit = 0;                      // percent; 0: not given
-  bool by_cgroup = false;                       // for quota show
-  bool force = false;                           // for claim delete
-  std::vector<std::string> command;             // for exec and doctor
-  std::string peer;                             // for doctor: an address
-  bool once = false;                            // for top
-  double interval = 1;                          // for top, in seconds
-  std::string sort = "bytes";                   // for top: one of top_sort_keys()
-  bool by_process = false;                      // for top
-  std::string wait_for;                         // active or gone
-  std::optional<double> timeout;                // for wait, in seconds
-  Filter filter;                                // for lists
-  std::vector<std::string> columns;             // for tables; empty: the default ones
-  bool bytes = false;                           // exact sizes in tables
-  bool quiet = false;                           // names only
-  std::string file, classes;                    // for cdi generate: paths
-  std::string input;                            // for apply and diff: a path, "-"
+  std::string reach;                              // for fabric set; empty: not given
+  std::vector<std::string> peers;                 // the same: prefixes, or "all" alone
+  std::vector<std::string> defaults, ceilings;    // for a tenant or a parent, like `quota`
+  uint32_t overcommit = 0;                        // percent; 0: not given
+  bool by_cgroup = false;                         // for quota show
+  bool force = false;                             // for claim delete
+  std::vector<std::string> command;               // for exec and doctor
+  std::string peer;                               // for doctor: an address
+  bool once = false;                              // for top
+  double interval = 1;                            // for top, in seconds
+  std::string sort = "bytes";                     // for top: one of top_sort_keys()
+  bool by_process = false;                        // for top
+  std::string wait_for;                           // active or gone
+  std::optional<double> timeout;                  // for wait, in seconds
+  Filter filter;                                  // for lists
+  std::vector<std::string> columns;               // for tables; empty: the default ones
+  bool bytes = false;                             // exact sizes in tables
+  bool quiet = false;                             // names only
+  std::string file, classes;                      // for cdi generate: paths
+  std::string input;                              // for apply and diff: a path, "-"
+  std::string socket, vmm_user, user = "nobody";  // for vdev export: a path, two users
+  bool print_only = false, may_migrate = false;   // the same
   bool dry_run = false, recreate = false, prune = false;
 };
 
@@ -64,6 +66,8 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome vdev_list(const Options& options, Output& output);
 [[nodiscard]] Outcome vdev_show(const Options& options, Output& output);
 [[nodiscard]] Outcome vdev_delete(const Options& options, Output& output);
+// Replaces the process, as exec().
+[[nodiscard]] Outcome vdev_export(const Options& options, Output& output);
 [[nodiscard]] Outcome quota_show(const Options& options, Output& output);
 [[nodiscard]] Outcome quota_set(const Options& options, Output& output);
 [[nodiscard]] Outcome gid_list(const Options& options, Output& output);

@@ -15,9 +15,12 @@
 
 namespace vrdma::cli {
 
-namespace {
+std::string netns_path(const std::string& netns) {
+  if (netns.rfind("pid:", 0) == 0) return "/proc/" + netns.substr(4) + "/ns/net";
+  if (netns.rfind('/', 0) == 0) return netns;
+  return "/run/netns/" + netns;
+}
 
-// Also finds out whether it is still the one that the vdevice is in.
 base::Result<void> enter_netns(const v1::Vdev& vdev) {
   const std::string path = netns_path(vdev.netns());
   const std::string what = "netns of vdevice " + vdev.name();
@@ -29,14 +32,6 @@ base::Result<void> enter_netns(const v1::Vdev& vdev) {
   if (*cookie != vdev.netns_cookie())
     return base::fail(ESTALE, what + ": " + path + " is another one by now");
   return {};
-}
-
-}  // namespace
-
-std::string netns_path(const std::string& netns) {
-  if (netns.rfind("pid:", 0) == 0) return "/proc/" + netns.substr(4) + "/ns/net";
-  if (netns.rfind('/', 0) == 0) return netns;
-  return "/run/netns/" + netns;
 }
 
 base::Result<std::string> library_dir() {

@@ -14,6 +14,9 @@ namespace vrdma::cli {
 // an absolute path, or "pid:N".
 [[nodiscard]] std::string netns_path(const std::string& netns);
 
+// Moves this thread into the netns of `vdev`. ESTALE: the name or pid now means another one.
+[[nodiscard]] base::Result<void> enter_netns(const v1::Vdev& vdev);
+
 // lib/vrdma beside the directory of this executable, in the build tree as where it is installed.
 [[nodiscard]] base::Result<std::string> library_dir();
 

@@ -287,6 +287,15 @@ void Grammar::add_vdev() {
   CLI::App& show = leaf(vdev, "show", "show all details", vdev_show);
   name(show, "only this one");
   sizes(show);
+  CLI::App& machine =
+      leaf(vdev, "export", "show it to a virtual machine, in the foreground", vdev_export);
+  name(machine, "vdevice").required();
+  text(machine, "--socket", options_.socket, "PATH", "where QEMU connects; it is made").required();
+  text(machine, "--owner", options_.vmm_user, "USER", "who gets the socket: the user of QEMU");
+  text(machine, "--user", options_.user, "USER", "whom the device's process becomes (nobody)");
+  machine.add_flag("--print", options_.print_only, "only print QEMU's options");
+  machine.add_flag("--allow-migration", options_.may_migrate,
+                   "without what keeps QEMU from migrating the machine, which loses the device");
   CLI::App& remove = leaf(vdev, "delete", "delete vdevices", vdev_delete);
   remove.alias("rm");
   values_[remove.add_option("NAME", options_.names, "vdevices")

@@ -131,7 +131,7 @@ ROWS = [
     # Programs of others.
     (r"interop\.(ucx|ucx_memory|openmpi)\.direct", "gate", ""),
     (r"interop\.containers\.podman\.crun", "gate", ""),
-    (r"interop\.vm$", "gate", ""),
+    (r"interop\.(vm|pvrdma)$", "gate", ""),
     (r"interop\.", "all", "that one program, engine or release"),
     (r"bench\.", "all", "a benchmark that does not run"),
 ]
