@@ -71,7 +71,8 @@ class Attachment final : AdapterEvents {
   [[nodiscard]] bool command(uint64_t doorbells);
   // A doorbell in `page` at `offset`. What it asks for is done by work().
   void doorbell(uint64_t page, uint64_t offset, uint32_t value);
-  // What is left: nothing until somebody says something; more; or what can be tried again later.
+  // What is left: nothing until the next call of the driver or of verbs; more; or what can be tried
+  // again later.
   enum class Rest : uint8_t { kNothing, kMore, kLater };
   [[nodiscard]] Rest work();
 
