@@ -121,7 +121,7 @@ hook setup c1 "${PID[one]}" claim=u-1 share=data "${of_bank[@]}" -- done >/dev/n
 dies one
 dies two
 wait_until 5 has 0 || fail "a vdevice is left"
-grep '"claim put"' "$T/audit.log" | grep -q 'namespace=bank name=ledger share=data class=small qp=8' ||
+grep -q '"audit":"claim put".*namespace=bank name=ledger share=data class=small qp=8' "$T/audit.log" ||
   fail "the audit log does not say who put it"
 grep -q '"claim delete"' "$T/audit.log" || fail "the audit log does not say who deleted it"
 

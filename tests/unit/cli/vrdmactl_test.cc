@@ -51,8 +51,9 @@ TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
   expect_failure({"vdev"}, 2, "a command is missing; see --help");
   EXPECT_EQ(run({"frob"}).status, 2);
   EXPECT_THAT(run({"frob"}).err, HasSubstr("there is no command 'frob'; there are vdev, quota, "));
-  expect_failure({"vdev", "frob"}, 2,
-                 "there is no command 'frob' in 'vdev'; there are create, list, show, delete");
+  expect_failure(
+      {"vdev", "frob"}, 2,
+      "there is no command 'frob' in 'vdev'; there are create, list, show, export, delete");
   expect_failure({"exec", "red0", "true"}, 2,
                  "exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'");
   EXPECT_THAT(run({"vdev", "list", "--frob"}).err, HasSubstr("--frob"));
