@@ -3,8 +3,10 @@
 // are on one host, so integers are in its order.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace vrdma::pvrdma::vfio {
 
@@ -24,7 +26,34 @@ enum class Message : uint16_t {
   kReset,
   kRegionWriteMulti = 15,
   kFeature,
+  kMigrationRead,
+  kMigrationWrite,
 };
+
+// The specification's name, without VFIO_USER_.
+[[nodiscard]] inline std::string name_of(uint16_t message) {
+  static constexpr std::array kNames = {"",
+                                        "VERSION",
+                                        "DMA_MAP",
+                                        "DMA_UNMAP",
+                                        "DEVICE_GET_INFO",
+                                        "DEVICE_GET_REGION_INFO",
+                                        "DEVICE_GET_REGION_IO_FDS",
+                                        "DEVICE_GET_IRQ_INFO",
+                                        "DEVICE_SET_IRQS",
+                                        "REGION_READ",
+                                        "REGION_WRITE",
+                                        "DMA_READ",
+                                        "DMA_WRITE",
+                                        "DEVICE_RESET",
+                                        "",
+                                        "REGION_WRITE_MULTI",
+                                        "DEVICE_FEATURE",
+                                        "MIG_DATA_READ",
+                                        "MIG_DATA_WRITE"};
+  if (message < kNames.size() && *kNames[message] != 0) return kNames[message];
+  return "message " + std::to_string(message);
+}
 
 struct Header {
   uint16_t id;
@@ -41,6 +70,10 @@ constexpr uint32_t kNoReply = 0x10, kError = 0x20;
 struct Version {
   uint16_t major, minor;
 };
+static_assert(sizeof(Version) == 4);
+
+// `argsz` of the structs that follow: in a request, how long its answer may be, or, where the
+// answer has no payload, how long the request is; in an answer, how long the whole answer would be.
 
 struct DmaMap {
   uint32_t argsz, flags;
@@ -59,6 +92,7 @@ constexpr uint32_t kUnmapAll = 2;
 struct DeviceInfo {
   uint32_t argsz, flags, regions, irqs;
 };
+static_assert(sizeof(DeviceInfo) == 16);
 constexpr uint32_t kCanReset = 1, kIsPci = 2;
 
 struct RegionInfo {
@@ -78,6 +112,7 @@ static_assert(sizeof(SparseMap) == 32);
 struct IrqInfo {
   uint32_t argsz, flags, index, count;
 };
+static_assert(sizeof(IrqInfo) == 16);
 constexpr uint32_t kEventfds = 1, kFixedCount = 8;
 
 // Followed by what the flags say.
@@ -85,7 +120,8 @@ struct SetIrqs {
   uint32_t argsz, flags, index, start, count;
 };
 static_assert(sizeof(SetIrqs) == 20);
-constexpr uint32_t kDataNone = 1, kDataEventfd = 4, kMask = 8, kUnmask = 16, kTrigger = 32;
+constexpr uint32_t kDataNone = 1, kDataBool = 2, kDataEventfd = 4;  // one of these
+constexpr uint32_t kMask = 8, kUnmask = 16, kTrigger = 32;          // and one of these
 
 // Followed by `count` bytes.
 struct RegionAccess {
@@ -103,6 +139,6 @@ struct PostedWrite {
 static_assert(sizeof(PostedWrite) == 24);
 
 constexpr uint32_t kMostFds = 8;            // in a message; the VMM is told so
-constexpr uint32_t kMostBytes = 64 * 1024;  // of a message, which no VMM needs
+constexpr uint32_t kMostBytes = 64 * 1024;  // of a message; QEMU's longest has 4,824
 
 }  // namespace vrdma::pvrdma::vfio
