@@ -90,10 +90,6 @@ base::Result<bool> VfioServer::serve_one(int& reads) {
   answer_.assign(sizeof header, 0);
   answer_file_ = nullptr;
   const int error = execute(message);
-  if (error != 0) {  // an answer with an errno has no payload
-    answer_.resize(sizeof header);
-    answer_file_ = nullptr;
-  }
   if ((header.flags & kNoReply) == 0) {
     const Header reply{header.id, header.message, static_cast<uint32_t>(answer_.size()),
                        kReplyType | (error != 0 ? kError : 0), static_cast<uint32_t>(error)};
@@ -101,7 +97,6 @@ base::Result<bool> VfioServer::serve_one(int& reads) {
     if (auto sent = connection_.send(answer_, answer_file_); !sent)
       return base::pass(std::move(sent.error()));
   }
-  connection_.descriptors().clear();
   if (error == 0 && is_access(message)) function_.answered();
   return true;
 }

@@ -43,7 +43,8 @@ class VfioServer {
   [[nodiscard]] base::Result<bool> serve_one(int& reads);
   void end(const std::string& why);
 
-  // Each returns 0, with the answer's payload in answer_, or the errno of the answer.
+  // Each returns 0, with the answer's payload in answer_, or the errno of an answer without
+  // payload.
   [[nodiscard]] int execute(vfio::Message message);
   [[nodiscard]] int version();
   [[nodiscard]] int map();

@@ -257,6 +257,58 @@ TEST_F(DeliveryTest, AFloodLeavesTimeForOthers) {
   EXPECT_LE(longest, 64u);
 }
 
+// The answers of the server are short; these leave in several pieces.
+TEST(ConnectionTest, AnswersLeaveInTheirOrderAndWithOneDescriptor) {
+  int ends[2];
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+  Connection connection{base::Fd(ends[0])};
+  const base::Fd peer(ends[1]), file = base::make_memfd("file", 4096).value();
+  const size_t before = open_descriptors();
+  constexpr size_t kLength = 1 << 20;
+  const auto send = [&](uint8_t byte, const base::Fd* with) {
+    std::vector<uint8_t> bytes(kLength, byte);
+    EXPECT_TRUE(connection.send(bytes, with));
+  };
+  std::vector<uint8_t> arrived;
+  std::vector<base::Fd> files;
+  const auto receive = [&] {  // of one answer
+    std::vector<uint8_t> bytes(std::min<size_t>(4096, kLength - arrived.size() % kLength));
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    iovec part{bytes.data(), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t count = ::recvmsg(peer.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (count <= 0) return false;
+    if (const cmsghdr* const rights = CMSG_FIRSTHDR(&message); rights != nullptr) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+      files.emplace_back(fd);
+      EXPECT_EQ(kLength, arrived.size());
+    }
+    arrived.insert(arrived.end(), bytes.begin(), bytes.begin() + count);
+    return true;
+  };
+  send(1, nullptr);
+  EXPECT_TRUE(connection.has_unsent());
+  while (receive()) {
+  }
+  send(2, &file);  // there is room, but the first has not left
+  send(3, nullptr);
+  while (connection.has_unsent() || arrived.size() < 3 * kLength) {
+    ASSERT_TRUE(connection.flush());
+    ASSERT_TRUE(receive());
+  }
+  std::vector<uint8_t> expected;
+  for (const uint8_t byte : std::array<uint8_t, 3>{1, 2, 3})
+    expected.insert(expected.end(), kLength, byte);
+  EXPECT_EQ(expected, arrived);
+  EXPECT_EQ(1u, files.size());
+  EXPECT_EQ(before + 1, open_descriptors());
+}
+
 // What the server does does not depend on how the bytes arrive.
 TEST_F(DeliveryTest, InWhateverPieces) {
   std::vector<std::string> calls;
