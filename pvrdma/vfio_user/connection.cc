@@ -36,7 +36,6 @@ base::Result<bool> Connection::receive(int& reads) {
   Header& header = request_.header;
   if (received_ == 0) {
     request_.descriptors.clear();
-    request_.payload.clear();
   }
   while (received_ < sizeof header || received_ < header.size) {
     if (reads-- <= 0) return false;
