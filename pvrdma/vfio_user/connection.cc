@@ -34,9 +34,7 @@ std::string Connection::objection() const {
 
 base::Result<bool> Connection::receive(int& reads) {
   Header& header = request_.header;
-  if (received_ == 0) {
-    request_.descriptors.clear();
-  }
+  if (received_ == 0) request_.descriptors.clear();
   while (received_ < sizeof header || received_ < header.size) {
     if (reads-- <= 0) return false;
     const bool in_header = received_ < sizeof header;
