@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <set>
+#include <thread>
 
 #include "tests/unit/pvrdma/vfio_user/requests.h"
 #include "tests/unit/pvrdma/vfio_user/served.h"
@@ -307,6 +308,34 @@ TEST(ConnectionTest, AnswersLeaveInTheirOrderAndWithOneDescriptor) {
   EXPECT_EQ(expected, arrived);
   EXPECT_EQ(1u, files.size());
   EXPECT_EQ(before + 1, open_descriptors());
+}
+
+// A VMM that waits for its answers, as a program does whose server is another one.
+TEST(WaitingVmmTest, MakesItsRequests) {
+  Served served;
+  Vmm vmm(served.connect());
+  std::thread server([&] { served.loop->run(); });
+  const base::Fd ram = base::make_memfd("ram", 1 << 20).value();
+  const base::Fd event(::eventfd(0, EFD_CLOEXEC));
+  EXPECT_EQ(0u, vmm.negotiate());
+  EXPECT_EQ(0u, vmm.map(0, 1 << 20, ram.get()));
+  EXPECT_EQ(0u, vmm.assign(1, 1, {event.get()}));
+  EXPECT_EQ(0u, vmm.write<uint32_t>(1, 4, 1));
+  EXPECT_EQ(Model::byte_at(7, 0x34), vmm.read<uint8_t>(7, 0x34));
+  EXPECT_EQ(std::nullopt, vmm.read<uint32_t>(2, 0));
+  EXPECT_TRUE(vmm.post<uint32_t>(1, 4, 2));
+  EXPECT_EQ(0u, vmm.reset());
+  EXPECT_EQ(0u, vmm.unmap(0, 1 << 20));
+  EXPECT_TRUE(vmm.send(Vmm::bytes_of(Header{1, 4, 8, 0, 0})));  // of 8 bytes, which no message has
+  served.loop->stop();
+  server.join();
+  served.go_on();
+  EXPECT_TRUE(served.ended);
+  served.server.reset();
+  EXPECT_EQ(Vmm::kNoAnswer, vmm.reset());
+  std::vector<std::string> calls = served.take_calls();
+  for (std::string& call : calls) call.resize(std::min(call.find(' '), call.size()));
+  EXPECT_THAT(calls, ElementsAre("map", "set_vector", "write", "read", "write", "reset", "unmap"));
 }
 
 // What the server does does not depend on how the bytes arrive.
