@@ -11,7 +11,7 @@
 
 namespace vrdma::pvrdma {
 
-using namespace vfio;
+using namespace vfio;  // NOLINT(google-build-using-namespace): the messages of this file
 
 namespace {
 
