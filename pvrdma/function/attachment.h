@@ -69,7 +69,8 @@ class Attachment final : AdapterEvents {
   // Executes what stands in the command slot, and interrupts if it has an answer. `doorbells`:
   // where the guest has BAR 2. False: it failed, and there is no answer.
   [[nodiscard]] bool command(uint64_t doorbells);
-  // A doorbell in `page` at `offset`. What it asks for is done by work().
+  // A doorbell in `page` at `offset`. Receives are posted when it returns; the rest is done by
+  // work().
   void doorbell(uint64_t page, uint64_t offset, uint32_t value);
   // What is left: nothing until the next call of the driver or of verbs; more; or what can be tried
   // again later.

@@ -42,9 +42,10 @@ void Attachment::doorbell(uint64_t page, uint64_t offset, uint32_t value) {
     auto* const found = table.find(handle);
     return found != nullptr && is_of_page(found->context) ? found : nullptr;
   };
-  if (offset == kQpDoorbell && find(qps_) != nullptr) {
+  // Receives are posted before the guest goes on: it may tell its peer that they are.
+  if (Qp* const qp = offset == kQpDoorbell ? find(qps_) : nullptr; qp != nullptr) {
+    if ((value & kQpReceive) != 0) receive(qp);
     if ((value & kQpSend) != 0) due_.push_back({Due::What::kSends, handle});
-    if ((value & kQpReceive) != 0) due_.push_back({Due::What::kReceives, handle});
   } else if (Cq* const cq = offset == kCqDoorbell ? find(cqs_) : nullptr; cq != nullptr) {
     if ((value & (kCqArm | kCqArmSolicited)) != 0) {
       // Verbs do not tell which completion is solicited, so one too many is told.
@@ -57,8 +58,8 @@ void Attachment::doorbell(uint64_t page, uint64_t offset, uint32_t value) {
       }
     }
     if (cq->held) due_.push_back({Due::What::kCompletions, handle});
-  } else if (offset == kSrqDoorbell && find(srqs_) != nullptr) {
-    if ((value & kSrqReceive) != 0) due_.push_back({Due::What::kShared, handle});
+  } else if (Srq* const srq = offset == kSrqDoorbell ? find(srqs_) : nullptr; srq != nullptr) {
+    if ((value & kSrqReceive) != 0) receive(srq);
   } else {
     ++counts_.doorbells_refused;
   }

@@ -21,6 +21,19 @@ row "ib_atomic_lat -d DEV -x GID -p PORT -F -n 50"
 row "rping -C 10 -V" "-c -a OTHER" "-s -a MINE"
 row "$exchange" "--seed ${SEED:-$RANDOM} --tests rc.in_flight,ud.send,rc.bad_rkey OTHER"
 
+say "by packets, as between two hosts"
+ctl fabric set shared --reach wire >/dev/null
+row "ibv_rc_pingpong -d DEV -g GID -p PORT -c -n 54 -s 20000"
+row "ibv_ud_pingpong -d DEV -g GID -p PORT -c -n 54 -s 1000"
+row "ib_write_bw -d DEV -x GID -p PORT -F -n 54 -s 65536"
+row "rping -C 11 -V" "-c -a OTHER" "-s -a MINE"
+for vdevice in va vb; do
+  sent=$(stat_of $vdevice network_packets_sent)
+  say "$vdevice has sent $sent packets"
+  [[ $sent -ge 500 ]] || fail "$vdevice has sent $sent packets"
+done
+ctl fabric set shared --reach host >/dev/null
+
 # begin COMMAND [ARGUMENTS OF THE CLIENT]: the machine's program is the server. Until data come and go.
 begin() {
   # shellcheck disable=SC2046
