@@ -5,9 +5,11 @@
 #include <pwd.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -105,6 +107,16 @@ Result<Fd> catch_signals() {
   return fd;
 }
 
+// Each range of the guest's memory keeps a descriptor, of which a process may have 1,024 by
+// default.
+Result<void> permit_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return base::fail_errno("getrlimit");
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 2 * pvrdma::GuestRam::kMostRanges);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return base::fail_errno("permit more descriptors");
+  return {};
+}
+
 // The VMM that is served, and those that come.
 class Door {
  public:
@@ -155,6 +167,7 @@ Result<void> run(const Options& options) {
   if (!listener) return base::pass(listener.error());
   if (!options.user.empty())
     if (auto done = become(options.user); !done) return done;
+  if (auto done = permit_descriptors(); !done) return done;
   if (auto done = pvrdma::keep_others_out(); !done) return done;
   auto signals = catch_signals();
   if (!signals) return base::pass(signals.error());
