@@ -390,16 +390,21 @@ Outcome watch(const Options& options, Output& output) {
   });
 }
 
-Outcome exec(const Options& options, Output&) {
-  std::optional<v1::Vdev> found;
-  // The connection must be closed before the program runs.
+base::Result<v1::Vdev> named_vdev(const Options& options) {
+  v1::Vdev found;
   auto asked = with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.get_vdev(options.name, true);
     if (!vdev) return base::pass(std::move(vdev).error());
     found = std::move(*vdev);
     return {};
   });
-  if (!asked) return asked;
+  if (!asked) return base::pass(std::move(asked).error());
+  return found;
+}
+
+Outcome exec(const Options& options, Output&) {
+  const auto found = named_vdev(options);
+  if (!found) return base::pass(found.error());
   return base::pass(exec_in(*found, options.run_dir, options.command));
 }
 

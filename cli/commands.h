@@ -62,6 +62,9 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome with_client(const Options& options,
                                   const std::function<Outcome(api::Client&)>& work);
 
+// The vdevice `options.name`. The connection is closed, so that the process may be replaced.
+[[nodiscard]] base::Result<v1::Vdev> named_vdev(const Options& options);
+
 [[nodiscard]] Outcome vdev_create(const Options& options, Output& output);
 [[nodiscard]] Outcome vdev_list(const Options& options, Output& output);
 [[nodiscard]] Outcome vdev_show(const Options& options, Output& output);

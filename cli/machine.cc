@@ -71,14 +71,8 @@ void print(const QemuOptions& options, Format format) {
 }  // namespace
 
 Outcome vdev_export(const Options& options, Output&) {
-  std::optional<v1::Vdev> found;
-  auto asked = with_client(options, [&](api::Client& client) -> Outcome {
-    auto vdev = client.get_vdev(options.name, true);
-    if (!vdev) return base::pass(std::move(vdev).error());
-    found = std::move(*vdev);
-    return {};
-  });
-  if (!asked) return asked;
+  const auto found = named_vdev(options);
+  if (!found) return base::pass(found.error());
   const auto libraries = library_dir();
   if (!libraries) return base::pass(libraries.error());
   std::error_code ignored;

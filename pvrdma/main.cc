@@ -3,10 +3,8 @@
 #include <getopt.h>
 #include <grp.h>
 #include <pwd.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/end_signals.h"
 #include "core/base/event_loop.h"
 #include "core/base/log.h"
 #include "core/base/printable.h"
@@ -94,19 +93,6 @@ Result<Fd> listen(const Options& options) {
   return listener;
 }
 
-// Delivers SIGTERM and SIGINT through a descriptor.
-Result<Fd> catch_signals() {
-  ::signal(SIGPIPE, SIG_IGN);
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  Fd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.valid()) return base::fail_errno("make a signalfd");
-  return fd;
-}
-
 // Each range of the guest's memory keeps a descriptor, of which a process may have 1,024 by
 // default.
 Result<void> permit_descriptors() {
@@ -169,7 +155,7 @@ Result<void> run(const Options& options) {
     if (auto done = become(options.user); !done) return done;
   if (auto done = permit_descriptors(); !done) return done;
   if (auto done = pvrdma::keep_others_out(); !done) return done;
-  auto signals = catch_signals();
+  auto signals = base::catch_end_signals();
   if (!signals) return base::pass(signals.error());
   // The guest's memory is that of files: it cannot be put into the library's arena, and need not.
   ::setenv("VRDMA_MEMORY", "reached", 1);

@@ -1,10 +1,8 @@
 // vrdma-device-plugin: the classes of vrdmad as resources of a Kubernetes node. main() starts the
 // event loop; plugin/plugin.h and dra/driver.h are where the work begins, of one mode each.
-#include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -13,6 +11,7 @@
 #include "cli/kubernetes/options.h"
 #include "cli/kubernetes/plugin/plugin.h"
 #include "cli/kubernetes/report.h"
+#include "core/base/end_signals.h"
 #include "core/base/event_loop.h"
 #include "core/base/log.h"
 #include "core/base/printable.h"
@@ -33,19 +32,6 @@ void start_log() {
     spdlog::log(level == vrdma::base::LogLevel::kInfo ? spdlog::level::info : spdlog::level::warn,
                 "{}", vrdma::base::printable(sentence));
   });
-}
-
-// Delivers SIGTERM and SIGINT through a descriptor. Before any thread exists.
-Result<Fd> catch_signals() {
-  ::signal(SIGPIPE, SIG_IGN);
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  Fd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.valid()) return vrdma::base::fail_errno("make a signalfd");
-  return fd;
 }
 
 // Until a signal. `Mode`: Plugin or Driver.
@@ -72,7 +58,7 @@ Result<void> serve(vrdma::base::EventLoop& loop, const typename Mode::Places& pl
 }
 
 Result<void> run(const Options& options) {
-  const auto signals = catch_signals();
+  const auto signals = vrdma::base::catch_end_signals();
   if (!signals) return vrdma::base::pass(signals.error());
   const auto created = vrdma::base::EventLoop::create();
   if (!created) return vrdma::base::pass(created.error());
