@@ -166,6 +166,13 @@ uint8_t* GuestRam::at(uint64_t address, uint64_t length) const {
   return base_ + address;
 }
 
+uint64_t GuestRam::top() const {
+  uint64_t end = 0;
+  for (const Range& range : ranges_)
+    if (range.file.valid()) end = range.address + range.length;
+  return end;
+}
+
 base::Result<Pages> GuestRam::show(std::span<const uint64_t> pages, Pages::After after) {
   if (pages.empty() || pages.size() > kMostPages)
     return base::fail(EINVAL, "a list of no pages, or of too many");

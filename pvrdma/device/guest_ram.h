@@ -75,6 +75,8 @@ class GuestRam {
   [[nodiscard]] uint8_t* at(uint64_t address, uint64_t length) const;
   // Where at() counts from: the guest's address 0.
   [[nodiscard]] uint8_t* base() const { return base_; }
+  // Where the guest's memory ends, counted so; there are holes in it.
+  [[nodiscard]] uint64_t top() const;
   // Addresses of guests are below it.
   static constexpr uint64_t kEnd = uint64_t{1} << 42;
 

@@ -121,7 +121,6 @@ class Attachment final : AdapterEvents {
   template <class Post>
   RingState move_receives(Incoming* ring, uint32_t max_sge, bool* has_room, Post post);
   [[nodiscard]] bool translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr);
-  [[nodiscard]] ibv_sge translate(const Element& element) const;
   void read_elements(const Incoming& ring, size_t header, uint32_t count,
                      std::array<ibv_sge, kMostSges>* to) const;
   void wait(Due due, bool* waits);
@@ -159,7 +158,6 @@ class Attachment final : AdapterEvents {
   Table<Srq> srqs_;
   Table<Qp> qps_;
   std::unordered_map<uint32_t, Qp*> by_number_;
-  std::vector<uint32_t> all_memory_keys_;
 
   std::vector<Due> due_;      // in the next work()
   bool holds_ = false;        // some of them for what the driver does without a word

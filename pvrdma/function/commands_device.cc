@@ -130,15 +130,16 @@ Attachment::Done Attachment::create_mr(const CreateMr& wish, MrAnswer* answer) {
   if (mrs_.is_full()) return too_many("memory regions");
   auto mr = std::make_unique<Mr>();
   if (wish.flags == kMrOfAllMemory) {
-    // Only the guest's kernel gets one, and no peer: its key names this process's memory, of which
-    // translate() lets requests use the guest's alone.
+    // Only the guest's kernel gets one, and no peer. Addresses are guest-physical. On demand, as
+    // there are holes in it; memory that comes later is not in it.
     if (pd->context != 0 || (wish.access & ~uint32_t{IBV_ACCESS_LOCAL_WRITE}) != 0)
       return base::fail(EINVAL, "a region of all memory is for the guest's kernel alone");
-    mr->all_memory = true;
-    mr->verbs.reset(::ibv_reg_mr(pd->verbs.get(), nullptr, SIZE_MAX,
-                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
-    if (mr->verbs == nullptr) return base::fail_errno("register the guest's memory");
-    all_memory_keys_.push_back(mr->verbs->lkey);
+    mr->verbs.reset(::ibv_reg_mr_iova(pd->verbs.get(), ram_.base(), ram_.top(), 0,
+                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
+    if (mr->verbs == nullptr)
+      return base::fail_errno(
+          "register the guest's memory, for which mr_bytes of the quota must be " +
+          std::to_string(ram_.top()) + " at least");
   } else if (wish.flags == 0) {
     if (Done done = register_pages(wish, *pd, mr.get()); !done) return done;
   } else {
@@ -169,11 +170,9 @@ Attachment::Done Attachment::register_pages(const CreateMr& wish, const Pd& pd, 
 Attachment::Done Attachment::destroy_mr(uint32_t handle) {
   Mr* const mr = mrs_.find(handle);
   if (mr == nullptr) return unknown("memory region", handle);
-  const uint32_t key = mr->verbs->lkey;
   if (const int error = ::ibv_dereg_mr(mr->verbs.get()); error != 0)
     return base::fail_errno("deregister memory region " + std::to_string(handle), error);
   (void)mr->verbs.release();
-  if (mr->all_memory) std::erase(all_memory_keys_, key);
   mrs_.remove(handle);
   return {};
 }

@@ -93,23 +93,16 @@ Attachment::Rest Attachment::work() {
 
 // --- from the guest's rings to verbs ---
 
-// A key of all memory is this process's: its addresses become this process's own, and must be
-// memory of the guest.
-ibv_sge Attachment::translate(const Element& element) const {
-  ibv_sge sge{element.addr, element.length, element.lkey};
-  if (std::ranges::find(all_memory_keys_, element.lkey) == all_memory_keys_.end()) return sge;
-  const uint8_t* const at = ram_.at(element.addr, element.length);
-  sge.addr = reinterpret_cast<uint64_t>(at);
-  if (at == nullptr) sge.lkey = 0;
-  return sge;
-}
+// Keys and addresses are the guest's as they are: the regions of this process show nothing but the
+// guest's memory.
 
 // The elements of the entry that stands in `ring`, behind `header` bytes.
 void Attachment::read_elements(const Incoming& ring, size_t header, uint32_t count,
                                std::array<ibv_sge, kMostSges>* to) const {
   std::array<Element, kMostSges> elements;
   ring.copy(elements.data(), header, count * sizeof(Element));
-  for (uint32_t i = 0; i < count; ++i) (*to)[i] = translate(elements[i]);
+  for (uint32_t i = 0; i < count; ++i)
+    (*to)[i] = {elements[i].addr, elements[i].length, elements[i].lkey};
 }
 
 bool Attachment::translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr) {

@@ -67,7 +67,6 @@ struct Mr {
   uint32_t handle = 0;
   Pages pages;          // none, if it is of all memory
   Owned<ibv_mr> verbs;  // before `pages` in its end
-  bool all_memory = false;
 };
 
 struct Cq {

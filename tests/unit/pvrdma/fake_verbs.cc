@@ -139,14 +139,15 @@ uint8_t* Verbs::resolve(uint32_t key, uint64_t addr, uint64_t length, int access
   const auto found = regions_.find(key);
   if (found == regions_.end() || (found->second.access & access) != access) return nullptr;
   const Region& region = found->second;
-  if (region.length == UINT64_MAX) {
-    must(permits != nullptr && permits(addr, length));
-    return reinterpret_cast<uint8_t*>(addr);
-  }
   if (addr < region.iova || addr - region.iova > region.length ||
       length > region.length - (addr - region.iova))
     return nullptr;
-  return reinterpret_cast<uint8_t*>(region.addr + (addr - region.iova));
+  const uint64_t at = region.addr + (addr - region.iova);
+  if (!permits(at, length)) {
+    must((region.access & IBV_ACCESS_ON_DEMAND) != 0);  // what is registered must be there
+    return nullptr;
+  }
+  return reinterpret_cast<uint8_t*>(at);
 }
 
 namespace {

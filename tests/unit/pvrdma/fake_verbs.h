@@ -62,7 +62,7 @@ class Verbs {
 
   // What the device has.
   std::vector<ibv_gid> gids;
-  // Says whether a request may use this memory by a key that names all memory.
+  // Whether this process has such memory. What it does not have may be in regions on demand alone.
   std::function<bool(uint64_t addr, uint64_t length)> permits;
   uint32_t fail_after = UINT32_MAX;  // so many more objects can be made
 

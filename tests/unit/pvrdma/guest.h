@@ -47,7 +47,7 @@ class Guest {
       vectors[i] = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
       function->set_vector(i, vectors[i].duplicate().value());
     }
-    // A request by a key of all memory may use the guest's memory and nothing else of this process.
+    // A request may use the guest's memory and nothing else of this process.
     verbs.permits = [](uint64_t addr, uint64_t length) {
       std::ifstream maps("/proc/self/maps");
       for (std::string line; std::getline(maps, line);) {
@@ -55,9 +55,12 @@ class Guest {
         if (line.find("memfd:guest") == std::string::npos ||
             std::sscanf(line.c_str(), "%lx-%lx", &from, &to) != 2)
           continue;
-        if (addr >= from && length <= to - addr && addr < to) return true;
+        if (addr < from || addr >= to) continue;
+        const uint64_t part = std::min(length, to - addr);
+        addr += part;
+        length -= part;
       }
-      return false;
+      return length == 0;
     };
   }
 

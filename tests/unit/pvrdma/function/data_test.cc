@@ -346,7 +346,7 @@ TEST_F(Data, AllOfTheMemory) {
   go_on();
   EXPECT_EQ(0, std::memcmp(at(from.pages[1]), &byte(to, 0), 16));
   EXPECT_EQ(0u, poll(cq)->status);
-  // Addresses of this process, of the hole, and beyond all: verbs.permits aborts if one is used.
+  // Addresses of this process, of the hole, and beyond all.
   for (const uint64_t addr : {reinterpret_cast<uint64_t>(&entry), kRam / 2, kHigh + kRam / 2 - 8,
                               uint64_t{0} - 8, GuestRam::kEnd}) {
     const QueuePair c = create_qp(pd, cq, 16);
