@@ -2,11 +2,26 @@
 // the descriptors that the kernel hands out with it belong to this message.
 #include "pvrdma/vfio_user/connection.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 namespace vrdma::pvrdma::vfio {
+
+namespace {
+
+// A write to a full eventfd, or the end of a socket with unsent data, would wait for as long as the
+// VMM likes.
+void keep_from_waiting(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags >= 0) (void)::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  const linger none{};
+  (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);  // not of others
+}
+
+}  // namespace
 
 void Connection::take_descriptors(const msghdr& message) {
   for (const cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -16,6 +31,7 @@ void Connection::take_descriptors(const msghdr& message) {
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      keep_from_waiting(fd);
       request_.descriptors.emplace_back(fd);
     }
   }

@@ -71,6 +71,7 @@ bool GsiRelay::on_message(const RawGsiMessage& message) {
   switch (message.kind) {
     case RawGsiMessage::Kind::kOpened:
       open(message.opening);
+      if (opened_) opened_();
       return true;
     case RawGsiMessage::Kind::kClosed:
       if (message.opening == opening_) open(0);

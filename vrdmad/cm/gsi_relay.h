@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,8 +21,13 @@ class GsiRelay final : qp1mux::RawHandler, RawGsiSocket::Owner {
  public:
   // `loop` must outlive it. `label`: what the log calls the vdevice. `page`: where its worker
   // counts what is lost on the way from the program.
-  GsiRelay(base::EventLoop& loop, std::string label, std::shared_ptr<const VdevicePage> page)
-      : label_(std::move(label)), page_(std::move(page)), socket_(loop, *this) {}
+  // `opened`: called when a program has opened queue pair 1; not after the relay is gone.
+  GsiRelay(base::EventLoop& loop, std::string label, std::shared_ptr<const VdevicePage> page,
+           std::function<void()> opened = {})
+      : label_(std::move(label)),
+        page_(std::move(page)),
+        opened_(std::move(opened)),
+        socket_(loop, *this) {}
 
   // Returns the worker's end of a new pair of sockets, for RawGsi. A second call is for a worker
   // that replaces another: what the first worker had open is closed, and what it sends is not read.
@@ -29,6 +35,9 @@ class GsiRelay final : qp1mux::RawHandler, RawGsiSocket::Owner {
 
   // The endpoint exists from here on, or goes (nullptr).
   void attach(qp1mux::Endpoint* endpoint);
+
+  // A program has queue pair 1.
+  [[nodiscard]] bool is_open() const { return opening_ != 0; }
 
   // MADs from and to programs for which there was no room.
   [[nodiscard]] uint64_t lost() const { return lost_ + page_->sessions.qp1_lost; }
@@ -42,6 +51,7 @@ class GsiRelay final : qp1mux::RawHandler, RawGsiSocket::Owner {
 
   const std::string label_;
   const std::shared_ptr<const VdevicePage> page_;
+  const std::function<void()> opened_;
   uint64_t lost_ = 0;  // to programs
   qp1mux::Endpoint* endpoint_ = nullptr;
   uint64_t opening_ = 0;  // the worker's number for it; 0: no program has queue pair 1

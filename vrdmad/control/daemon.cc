@@ -313,7 +313,9 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->qp_numbers = std::move(*qp_numbers);
   record->permissions = *permissions;
   if (permissions->has(provisioning::Permission::kQp1))
-    record->gsi = std::make_shared<GsiRelay>(loop_, label, record->page.get());
+    record->gsi = std::make_shared<GsiRelay>(loop_, label, record->page.get(), [this, id] {
+      if (Record* const found = find(id)) join_for_cm(*found, true);
+    });
   record->intake = std::make_shared<Intake::Account>(
       settings_.intake, part(record->page.get(), &VdevicePage::intake_unfinished));
   auto fabric_counters = counters_of(record->fabric);

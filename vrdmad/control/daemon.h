@@ -275,6 +275,7 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                   const Callers& callers);
   void give_socket(Record& record, const verbs::Gid& address);
   void retry_network(Record& record);
+  void join_for_cm(Record& record, bool at_once);
   void join_addresses(Record& record, const Callers& callers, bool at_once);
   bool on_cm_user(uint64_t netns, const Caller& caller, bool first);
   void on_cm_user_left(uint64_t netns);

@@ -131,7 +131,9 @@ void Daemon::show_settings(const std::string& fabric) {
     if (record->cm != nullptr) record->cm->set_island(record->island());
     if (WorkerEnd* const worker = workers_.find(record->domain))
       worker->send(SetWays{id, ways_of(settings)});
-    if (!record->reaches_network()) {
+    if (record->reaches_network()) {
+      join_for_cm(*record, false);
+    } else {
       record->groups.clear();
       record->on_network.clear();
     }

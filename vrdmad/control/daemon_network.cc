@@ -2,9 +2,9 @@
 //
 // An address has its sockets while a process uses its vdevice, whose fabric reaches the network:
 // from the first queue pair with a peer on another host, or from the first process that uses
-// rdma_cm. The broker opens them in the namespace of such a process. They remain when the worker
-// ends: the next one gets the same, with what came meanwhile. The socket of a multicast group is
-// open while the worker has a queue pair that is attached to it.
+// rdma_cm or has queue pair 1. The broker opens them in the namespace of such a process. They
+// remain when the worker ends: the next one gets the same, with what came meanwhile. The socket of
+// a multicast group is open while the worker has a queue pair that is attached to it.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -147,8 +147,16 @@ void Daemon::retry_network(Record& record) {
     record.off_network_until.erase(gid);
     give_socket(record, gid);
   }
-  const auto users = cm_.callers_of(record.link.netns_cookie);
-  if (!users.empty()) join_addresses(record, pointers_to(users), false);
+  join_for_cm(record, false);
+}
+
+// Requests come to the addresses of the vdevice while a process uses rdma_cm, or has queue pair 1.
+void Daemon::join_for_cm(Record& record, bool at_once) {
+  if (!record.reaches_network()) return;
+  auto users = cm_.callers_of(record.link.netns_cookie);
+  if (record.gsi != nullptr && record.gsi->is_open())
+    for (auto& user : furnisher_.callers_of(record.id)) users.push_back(std::move(user));
+  if (!users.empty()) join_addresses(record, pointers_to(users), at_once);
 }
 
 // By processes that use rdma_cm. A tenant can change its netdev, and send requests, without end:

@@ -23,10 +23,10 @@ row "$exchange" "--seed ${SEED:-$RANDOM} --tests rc.in_flight,ud.send,rc.bad_rke
 
 say "by packets, as between two hosts"
 ctl fabric set shared --reach wire >/dev/null
+row "rping -C 11 -V" "-c -a OTHER" "-s -a MINE"
 row "ibv_rc_pingpong -d DEV -g GID -p PORT -c -n 54 -s 20000"
 row "ibv_ud_pingpong -d DEV -g GID -p PORT -c -n 54 -s 1000"
 row "ib_write_bw -d DEV -x GID -p PORT -F -n 54 -s 65536"
-row "rping -C 11 -V" "-c -a OTHER" "-s -a MINE"
 for vdevice in va vb; do
   sent=$(stat_of $vdevice network_packets_sent)
   say "$vdevice has sent $sent packets"

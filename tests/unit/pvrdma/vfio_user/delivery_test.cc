@@ -1,4 +1,5 @@
 // How messages arrive and answers leave: in pieces, with descriptors, too many of them, not at all.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
@@ -57,6 +58,20 @@ TEST_F(DeliveryTest, DescriptorsStayWithTheirMessage) {
   EXPECT_THAT(take_calls(), ElementsAre(map_call(0, none), map_call(0x1000, ram),
                                         map_call(0x2000, other), map_call(0x3000, none)));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(0u, vmm.receive().error());
+}
+
+// Neither a write to it nor its end waits for the VMM.
+TEST_F(DeliveryTest, ADescriptorDoesNotWait) {
+  negotiate();
+  const base::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  linger wait{1, 30'000};
+  ASSERT_EQ(0, ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait));
+  EXPECT_TRUE(vmm.send(vmm.message(Message::kReset, {}, kNoReply), {socket.get()}));
+  go_on();
+  socklen_t length = sizeof wait;
+  ASSERT_EQ(0, ::getsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, &length));
+  EXPECT_EQ(0, wait.l_onoff);
+  EXPECT_NE(0, ::fcntl(socket.get(), F_GETFL) & O_NONBLOCK);
 }
 
 TEST_F(DeliveryTest, SurplusDescriptorsAreClosed) {

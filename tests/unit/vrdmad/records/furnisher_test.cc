@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <iterator>
 #include <thread>
@@ -151,11 +152,12 @@ TEST_F(Furnishers, ForgetMemoryArenasOfProcessesThatHaveEnded) {
   const std::string file = temp.path() + "/arenas";
   rdma::Peer gone = caller()->peer();
   gone.pid = ::fork();
-  if (gone.pid == 0) ::_exit(0);
+  if (gone.pid == 0) ::pause();
   Owners owners;
   owners.open(file);
   owners.note({1, 2}, gone);
   EXPECT_TRUE(owners.has(gone, {1, 2}));
+  ASSERT_EQ(::kill(gone.pid, SIGKILL), 0);
   ASSERT_EQ(::waitpid(gone.pid, nullptr, 0), gone.pid);
   owners.sweep();
   EXPECT_FALSE(owners.has(gone, {1, 2}));
