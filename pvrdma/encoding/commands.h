@@ -1,4 +1,4 @@
-// The commands of the driver and their answers, as they stand in the two slots.
+// The commands of the driver and their answers, as they lie in the two slots.
 // Source: pvrdma_dev_api.h and pvrdma_verbs.h of Linux 6.1. Fields that nobody reads have no name.
 #pragma once
 

@@ -25,7 +25,7 @@ static_assert(sizeof(Indices) == 8);
 enum class RingState : uint8_t { kReady, kNotReady, kBroken };
 
 namespace detail {
-// How many entries stand in a ring of n, or nothing if `producer` or `consumer` is no index of it.
+// How many entries a ring of n holds, or nothing if `producer` or `consumer` is no index of it.
 [[nodiscard]] inline std::optional<uint32_t> standing(uint32_t producer, uint32_t consumer,
                                                       uint32_t n) {
   const uint32_t wrap = 2 * n - 1;

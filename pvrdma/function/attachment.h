@@ -66,7 +66,7 @@ class Attachment final : AdapterEvents {
       std::function<void()> wake);
   ~Attachment() override;
 
-  // Executes what stands in the command slot, and interrupts if it has an answer. `doorbells`:
+  // Executes the command in its slot, and interrupts if it has an answer. `doorbells`:
   // where the guest has BAR 2. False: it failed, and there is no answer.
   [[nodiscard]] bool command(uint64_t doorbells);
   // A doorbell in `page` at `offset`. Receives are posted when it returns; the rest is done by

@@ -96,7 +96,7 @@ Attachment::Rest Attachment::work() {
 // Keys and addresses are the guest's as they are: the regions of this process show nothing but the
 // guest's memory.
 
-// The elements of the entry that stands in `ring`, behind `header` bytes.
+// The elements of the entry at the head of `ring`, behind `header` bytes.
 void Attachment::read_elements(const Incoming& ring, size_t header, uint32_t count,
                                std::array<ibv_sge, kMostSges>* to) const {
   std::array<Element, kMostSges> elements;

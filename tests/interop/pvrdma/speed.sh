@@ -13,7 +13,7 @@ machine() {
   wait_until 60 there_ended || fail "$3 does not end in the machine"
   figure "$2" | tee -a "$T/machine_$1"
 }
-# host NAME FIELD COMMAND...: to one of the host on the same vdevice; they find each other by the bridge's address.
+# host NAME FIELD COMMAND...: to one of the host on the same vdevice; they find each other by the veth's address.
 host() {
   spawn server b nobody "${@:3}" -d vb -x "$(gid_index b vb 10.0.0.2)" -p $PORT -F
   wait_until 20 listens server || fail "$3 does not listen"
