@@ -27,16 +27,16 @@ class AdapterEvents {
   virtual void on_event(const ibv_async_event& event) = 0;
 };
 
-// Frees an object of verbs.
+// Frees an object of verbs. 0, or the errno of verbs.
 struct Destroy {
-  void operator()(ibv_context* one) const { (void)::ibv_close_device(one); }
-  void operator()(ibv_comp_channel* one) const { (void)::ibv_destroy_comp_channel(one); }
-  void operator()(ibv_pd* one) const { (void)::ibv_dealloc_pd(one); }
-  void operator()(ibv_mr* one) const { (void)::ibv_dereg_mr(one); }
-  void operator()(ibv_cq* one) const { (void)::ibv_destroy_cq(one); }
-  void operator()(ibv_qp* one) const { (void)::ibv_destroy_qp(one); }
-  void operator()(ibv_srq* one) const { (void)::ibv_destroy_srq(one); }
-  void operator()(ibv_ah* one) const { (void)::ibv_destroy_ah(one); }
+  int operator()(ibv_context* one) const { return ::ibv_close_device(one); }
+  int operator()(ibv_comp_channel* one) const { return ::ibv_destroy_comp_channel(one); }
+  int operator()(ibv_pd* one) const { return ::ibv_dealloc_pd(one); }
+  int operator()(ibv_mr* one) const { return ::ibv_dereg_mr(one); }
+  int operator()(ibv_cq* one) const { return ::ibv_destroy_cq(one); }
+  int operator()(ibv_qp* one) const { return ::ibv_destroy_qp(one); }
+  int operator()(ibv_srq* one) const { return ::ibv_destroy_srq(one); }
+  int operator()(ibv_ah* one) const { return ::ibv_destroy_ah(one); }
 };
 template <class Object>
 using Owned = std::unique_ptr<Object, Destroy>;

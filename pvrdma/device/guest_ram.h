@@ -27,7 +27,7 @@ class GuestRam;
 
 class Pages {
  public:
-  // What stands where memory was taken away: nothing, so that an access fails; or zeros.
+  // What lies where memory was taken away: nothing, so that an access fails; or zeros.
   enum class After : uint8_t { kNothing, kZeros };
 
   Pages() = default;

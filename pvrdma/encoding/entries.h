@@ -3,6 +3,7 @@
 // opcode does not use as it was, so only the opcode's own fields mean anything.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -63,6 +64,15 @@ enum class SendOpcode : uint32_t {
 };
 constexpr uint32_t kFence = 1, kSignaled = 2, kSolicited = 4;  // flags
 
+// Bytes from one entry of a send queue, or of a receive queue, to the next (pvrdma_qp.c of
+// Linux 6.1).
+[[nodiscard]] constexpr uint64_t send_stride(uint32_t elements) {
+  return std::bit_ceil(sizeof(SendEntry) + sizeof(Element) * elements);
+}
+[[nodiscard]] constexpr uint64_t receive_stride(uint32_t elements) {
+  return std::bit_ceil(sizeof(ReceiveEntry) + sizeof(Element) * elements);
+}
+
 struct CompletionEntry {
   uint64_t wr_id;
   uint64_t qp;  // its handle
@@ -76,8 +86,7 @@ struct CompletionEntry {
   uint8_t reserved[6];
 };
 static_assert(sizeof(CompletionEntry) == 64 && offsetof(CompletionEntry, network) == 57);
-constexpr uint32_t kHasGrh = 1, kHasImmediate = 2, kHasNetwork = 64;  // flags
-constexpr uint8_t kIpv4 = 1, kIpv6 = 2;                               // network
+constexpr uint32_t kHasGrh = 1, kHasImmediate = 2;  // flags
 
 struct EventEntry {
   uint32_t type;  // of ibv_get_async_event(3)

@@ -28,7 +28,6 @@ constexpr uint64_t kRegRegionHigh = 0x08;  // write; the shared region is looked
 constexpr uint64_t kRegControl = 0x0c;     // write
 constexpr uint64_t kRegRequest = 0x10;     // write 0: the slot holds a command
 constexpr uint64_t kRegError = 0x14;       // read: 0, or the last command or control failed
-constexpr uint64_t kRegCause = 0x18;       // read: without MSI-X
 constexpr uint64_t kRegMask = 0x1c;        // not 0: no interrupts
 
 constexpr uint32_t kActivate = 0, kUnquiesce = 1, kReset = 2;

@@ -36,6 +36,11 @@ namespace detail {
 }
 }  // namespace detail
 
+// A queue's first page has two pairs: of a queue pair's sends and receives; of other rings the
+// device uses the second, of which it produces or consumes.
+[[nodiscard]] inline Indices* first_pair(uint8_t* page) { return reinterpret_cast<Indices*>(page); }
+[[nodiscard]] inline Indices* second_pair(uint8_t* page) { return first_pair(page) + 1; }
+
 // What the guest produces.
 class Incoming {
  public:
@@ -45,7 +50,7 @@ class Incoming {
       : indices_(indices), first_(first), n_(entries), stride_(stride) {}
 
   [[nodiscard]] bool valid() const { return n_ != 0; }
-  // Whether an entry stands there.
+  // Whether an entry lies there.
   [[nodiscard]] RingState look() const {
     const auto count =
         detail::standing(indices_->producer.load(std::memory_order_acquire), consumer_, n_);
@@ -56,7 +61,6 @@ class Incoming {
   void copy(void* to, size_t offset, size_t bytes) const {
     std::memcpy(to, first_ + uint64_t{consumer_ & (n_ - 1)} * stride_ + offset, bytes);
   }
-  [[nodiscard]] uint32_t stride() const { return stride_; }
   void advance() {
     consumer_ = (consumer_ + 1) & (2 * n_ - 1);
     indices_->consumer.store(consumer_, std::memory_order_release);

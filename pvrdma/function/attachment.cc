@@ -111,14 +111,10 @@ base::Result<std::unique_ptr<Attachment>> Attachment::create(Adapter& adapter, G
   if (!completions) return base::pass(std::move(completions.error()), "the ring of completions");
   made->event_pages_ = std::move(*events);
   made->completion_pages_ = std::move(*completions);
-  // The device produces in the second of the two pairs of indices.
-  const auto indices = [](const Pages& pages) {
-    return reinterpret_cast<Indices*>(pages.bytes() + sizeof(Indices));
-  };
-  made->events_ = {indices(made->event_pages_), made->event_pages_.bytes() + kPageSize,
-                   kEventEntries};
-  made->told_ = {indices(made->completion_pages_), made->completion_pages_.bytes() + kPageSize,
-                 kCompletionEntries};
+  uint8_t* const event_page = made->event_pages_.bytes();
+  uint8_t* const completion_page = made->completion_pages_.bytes();
+  made->events_ = {second_pair(event_page), event_page + kPageSize, kEventEntries};
+  made->told_ = {second_pair(completion_page), completion_page + kPageSize, kCompletionEntries};
   const Capabilities can = capabilities_of(adapter);
   std::memcpy(at + offsetof(SharedRegion, capabilities), &can, sizeof can);
   adapter.set_events(made.get());

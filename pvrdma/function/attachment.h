@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -35,6 +36,11 @@ constexpr uint32_t kMostQps = 16384, kMostCqs = 1023, kMostSrqs = 4096, kMostSge
                    kMostEntries = 16384;
 constexpr uint64_t kMostMrBytes = uint64_t{1} << 30;
 constexpr uint32_t kGidTable = 64;
+// Whether a ring of `entries`, each of `stride` bytes, is one and fits into so many pages.
+[[nodiscard]] constexpr bool fits(uint32_t entries, uint64_t stride, uint64_t pages) {
+  return std::has_single_bit(entries) && entries <= kMostEntries &&
+         entries * stride <= pages * kPageSize;
+}
 // What the driver reads in its shared region.
 [[nodiscard]] Capabilities capabilities_of(const Adapter& adapter);
 
@@ -43,7 +49,7 @@ constexpr uint64_t kMostComplaints = 100;
 
 // Counted over the life of the process.
 struct Counts {
-  uint64_t attached = 0, not_attached = 0;
+  uint64_t not_attached = 0;
   uint64_t commands = 0, commands_refused = 0;
   uint64_t doorbells = 0, doorbells_refused = 0;
   uint64_t sends = 0, sends_refused = 0, receives = 0;
@@ -105,6 +111,10 @@ class Attachment final : AdapterEvents {
   [[nodiscard]] Done query_qp(const QueryQp& wish, QpAttributes* answer);
   [[nodiscard]] Done destroy_qp(uint32_t handle);
   [[nodiscard]] base::Result<Pages> show_ring(uint64_t directory, uint32_t pages);
+  // Context 0 is the guest's kernel.
+  [[nodiscard]] bool has_context(uint32_t handle) const {
+    return handle == 0 || contexts_.find(handle) != nullptr;
+  }
 
   // The vdevice's table has other entries than the guest's.
   [[nodiscard]] std::optional<uint8_t> to_adapter(uint8_t index) const;
@@ -125,6 +135,7 @@ class Attachment final : AdapterEvents {
                      std::array<ibv_sge, kMostSges>* to) const;
   void wait(Due due, bool* waits);
   void look_again();
+  void bring_to_error(Qp* qp);
   void fail(Qp* qp);
   void refuse(Qp* qp, uint64_t wr_id);
   void complete(Cq* cq);

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "core/verbs/gid.h"
 #include "pvrdma/function/attachment.h"
 #include "pvrdma/function/refusals.h"
 
@@ -12,17 +13,6 @@ namespace {
 
 constexpr uint32_t kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-
-std::string gid_text(const uint8_t (&gid)[16]) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (size_t i = 0; i < sizeof gid; ++i) {
-    if (i != 0 && i % 2 == 0) text += ':';
-    text += kDigits[gid[i] >> 4];
-    text += kDigits[gid[i] & 15];
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -74,7 +64,7 @@ Attachment::Done Attachment::create_bind(const CreateBind& wish) {
   std::ranges::copy(wish.gid, gid.raw);
   if (!adapter_.index_of(gid))
     return base::fail(EADDRNOTAVAIL,
-                      "the vdevice does not have GID " + gid_text(wish.gid) +
+                      "the vdevice does not have GID " + verbs::Gid::of(wish.gid).text() +
                           "; give its netdev the guest's addresses, or the guest its netdev's");
   gids_[wish.index] = gid;
   has_gid_[wish.index] = true;
@@ -102,8 +92,7 @@ uint8_t Attachment::to_guest(uint8_t index) const {
 // --- protection domains ---
 
 Attachment::Done Attachment::create_pd(const CreatePd& wish, Handle* answer) {
-  if (wish.context != 0 && contexts_.find(wish.context) == nullptr)
-    return unknown("open device", wish.context);
+  if (!has_context(wish.context)) return unknown("open device", wish.context);
   if (pds_.is_full()) return too_many("protection domains");
   Owned<ibv_pd> made(::ibv_alloc_pd(adapter_.context()));
   if (made == nullptr) return base::fail_errno("allocate a protection domain");
@@ -112,14 +101,9 @@ Attachment::Done Attachment::create_pd(const CreatePd& wish, Handle* answer) {
 }
 
 Attachment::Done Attachment::destroy_pd(uint32_t handle) {
-  Pd* const pd = pds_.find(handle);
-  if (pd == nullptr) return unknown("protection domain", handle);
-  pd->addresses = AddressHandles(pd->verbs.get());
-  if (const int error = ::ibv_dealloc_pd(pd->verbs.get()); error != 0)
-    return base::fail_errno("destroy protection domain " + std::to_string(handle), error);
-  (void)pd->verbs.release();
-  pds_.remove(handle);
-  return {};
+  if (Pd* const pd = pds_.find(handle); pd != nullptr)
+    pd->addresses = AddressHandles(pd->verbs.get());
+  return destroy(&pds_, handle, "protection domain");
 }
 
 // --- memory ---
@@ -168,13 +152,7 @@ Attachment::Done Attachment::register_pages(const CreateMr& wish, const Pd& pd, 
 }
 
 Attachment::Done Attachment::destroy_mr(uint32_t handle) {
-  Mr* const mr = mrs_.find(handle);
-  if (mr == nullptr) return unknown("memory region", handle);
-  if (const int error = ::ibv_dereg_mr(mr->verbs.get()); error != 0)
-    return base::fail_errno("deregister memory region " + std::to_string(handle), error);
-  (void)mr->verbs.release();
-  mrs_.remove(handle);
-  return {};
+  return destroy(&mrs_, handle, "memory region");
 }
 
 }  // namespace vrdma::pvrdma

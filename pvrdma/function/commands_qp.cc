@@ -1,6 +1,5 @@
 // Commands about queue pairs.
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -14,20 +13,6 @@ namespace {
 constexpr auto kGsiType = static_cast<ibv_qp_type>(1);  // IBTA: QP1; verbs.h has no name for it
 constexpr uint32_t kKnownMask = (uint32_t{IBV_QP_RATE_LIMIT} - 1) & ~uint32_t{IBV_QP_ALT_PATH} &
                                 ~uint32_t{IBV_QP_PATH_MIG_STATE} & ~uint32_t{IBV_QP_CAP};
-
-// Bytes of an entry of a send queue and of a receive queue (pvrdma_qp.c of Linux 6.1).
-uint64_t send_stride(uint32_t sges) {
-  return std::bit_ceil(sizeof(SendEntry) + sizeof(Element) * sges);
-}
-uint64_t receive_stride(uint32_t sges) {
-  return std::bit_ceil(sizeof(ReceiveEntry) + sizeof(Element) * sges);
-}
-
-// Whether a queue of `entries` fits into so many pages.
-bool fits(uint32_t entries, uint64_t stride, uint64_t pages) {
-  return std::has_single_bit(entries) && entries <= kMostEntries &&
-         entries * stride <= pages * kPageSize;
-}
 
 }  // namespace
 
@@ -47,11 +32,11 @@ Attachment::Done Attachment::make_queues(const CreateQp& wish, Qp* qp) {
   auto pages = show_ring(wish.directory, wish.pages);
   if (!pages) return base::pass(std::move(pages.error()));
   qp->pages = std::move(*pages);
-  uint8_t* const first = qp->pages.bytes() + kPageSize;
-  auto* const indices = reinterpret_cast<Indices*>(qp->pages.bytes());
-  qp->sends = {indices, first, wish.max_send_wr, static_cast<uint32_t>(sends)};
+  uint8_t* const page = qp->pages.bytes();
+  uint8_t* const first = page + kPageSize;
+  qp->sends = {first_pair(page), first, wish.max_send_wr, static_cast<uint32_t>(sends)};
   if (has_receives)
-    qp->receives = {indices + 1, first + send_pages * kPageSize, wish.max_recv_wr,
+    qp->receives = {second_pair(page), first + send_pages * kPageSize, wish.max_recv_wr,
                     static_cast<uint32_t>(receives)};
   return {};
 }
@@ -203,15 +188,11 @@ Attachment::Done Attachment::query_qp(const QueryQp& wish, QpAttributes* answer)
 }
 
 Attachment::Done Attachment::destroy_qp(uint32_t handle) {
-  Qp* const qp = qps_.find(handle);
-  if (qp == nullptr) return unknown("queue pair", handle);
-  const uint32_t qpn = qp->verbs->qp_num;
-  if (const int error = ::ibv_destroy_qp(qp->verbs.get()); error != 0)
-    return base::fail_errno("destroy queue pair " + std::to_string(handle), error);
-  (void)qp->verbs.release();
-  by_number_.erase(qpn);
-  qps_.remove(handle);
-  return {};
+  const Qp* const qp = qps_.find(handle);
+  const uint32_t qpn = qp != nullptr ? qp->verbs->qp_num : 0;
+  Done done = destroy(&qps_, handle, "queue pair");
+  if (done) by_number_.erase(qpn);
+  return done;
 }
 
 }  // namespace vrdma::pvrdma

@@ -1,5 +1,5 @@
 // Commands about completion queues and shared receive queues.
-#include <bit>
+#include <algorithm>
 #include <cerrno>
 
 #include "pvrdma/function/attachment.h"
@@ -7,24 +7,11 @@
 
 namespace vrdma::pvrdma {
 
-namespace {
-
-// The second of the two pairs of indices in the first page: what the device produces, or consumes
-// of receives.
-Indices* second_pair(const Pages& pages) {
-  return reinterpret_cast<Indices*>(pages.bytes() + sizeof(Indices));
-}
-
-}  // namespace
-
 // --- completion queues ---
 
 Attachment::Done Attachment::create_cq(const CreateCq& wish, CqAnswer* answer) {
-  if (wish.context != 0 && contexts_.find(wish.context) == nullptr)
-    return unknown("open device", wish.context);
-  const uint64_t room = wish.pages > 1 ? (uint64_t{wish.pages} - 1) * kPageSize : 0;
-  if (!std::has_single_bit(wish.cqe) || wish.cqe > kMostEntries ||
-      wish.cqe * sizeof(CompletionEntry) > room)
+  if (!has_context(wish.context)) return unknown("open device", wish.context);
+  if (wish.pages == 0 || !fits(wish.cqe, sizeof(CompletionEntry), wish.pages - 1))
     return base::fail(EINVAL, "a completion queue of " + std::to_string(wish.cqe) + " entries in " +
                                   std::to_string(wish.pages) + " pages");
   if (cqs_.is_full()) return too_many("completion queues");
@@ -33,7 +20,7 @@ Attachment::Done Attachment::create_cq(const CreateCq& wish, CqAnswer* answer) {
   auto cq = std::make_unique<Cq>();
   cq->context = wish.context;
   cq->pages = std::move(*pages);
-  cq->ring = {second_pair(cq->pages), cq->pages.bytes() + kPageSize, wish.cqe};
+  cq->ring = {second_pair(cq->pages.bytes()), cq->pages.bytes() + kPageSize, wish.cqe};
   cq->verbs.reset(::ibv_create_cq(adapter_.context(), static_cast<int>(wish.cqe), cq.get(),
                                   adapter_.channel(), 0));
   if (cq->verbs == nullptr) return base::fail_errno("create a completion queue");
@@ -45,13 +32,7 @@ Attachment::Done Attachment::create_cq(const CreateCq& wish, CqAnswer* answer) {
 }
 
 Attachment::Done Attachment::destroy_cq(uint32_t handle) {
-  Cq* const cq = cqs_.find(handle);
-  if (cq == nullptr) return unknown("completion queue", handle);
-  if (const int error = ::ibv_destroy_cq(cq->verbs.get()); error != 0)
-    return base::fail_errno("destroy completion queue " + std::to_string(handle), error);
-  (void)cq->verbs.release();
-  cqs_.remove(handle);
-  return {};
+  return destroy(&cqs_, handle, "completion queue");
 }
 
 // --- shared receive queues ---
@@ -62,10 +43,8 @@ Attachment::Done Attachment::create_srq(const CreateSrq& wish, Handle* answer) {
   const SrqAttributes& wanted = wish.attributes;
   if (wish.type != 0) return base::fail(EOPNOTSUPP, "only basic shared receive queues are offered");
   if (wanted.max_sge > kMostSges) return base::fail(EINVAL, "too many elements");
-  const uint64_t stride = std::bit_ceil(sizeof(ReceiveEntry) + sizeof(Element) * wanted.max_sge);
-  const uint64_t room = wish.pages > 1 ? (uint64_t{wish.pages} - 1) * kPageSize : 0;
-  if (!std::has_single_bit(wanted.max_wr) || wanted.max_wr > kMostEntries ||
-      wanted.max_wr * stride > room)
+  const uint64_t stride = receive_stride(wanted.max_sge);
+  if (wish.pages == 0 || !fits(wanted.max_wr, stride, wish.pages - 1))
     return base::fail(EINVAL, "a shared receive queue of " + std::to_string(wanted.max_wr) +
                                   " entries in " + std::to_string(wish.pages) + " pages");
   if (srqs_.is_full()) return too_many("shared receive queues");
@@ -75,7 +54,7 @@ Attachment::Done Attachment::create_srq(const CreateSrq& wish, Handle* answer) {
   srq->context = pd->context;
   srq->max_sge = wanted.max_sge;
   srq->pages = std::move(*pages);
-  srq->ring = {second_pair(srq->pages), srq->pages.bytes() + kPageSize, wanted.max_wr,
+  srq->ring = {second_pair(srq->pages.bytes()), srq->pages.bytes() + kPageSize, wanted.max_wr,
                static_cast<uint32_t>(stride)};
   ibv_srq_init_attr init{};
   init.srq_context = srq.get();
@@ -109,13 +88,7 @@ Attachment::Done Attachment::query_srq(uint32_t handle, SrqAttributes* answer) {
 }
 
 Attachment::Done Attachment::destroy_srq(uint32_t handle) {
-  Srq* const srq = srqs_.find(handle);
-  if (srq == nullptr) return unknown("shared receive queue", handle);
-  if (const int error = ::ibv_destroy_srq(srq->verbs.get()); error != 0)
-    return base::fail_errno("destroy shared receive queue " + std::to_string(handle), error);
-  (void)srq->verbs.release();
-  srqs_.remove(handle);
-  return {};
+  return destroy(&srqs_, handle, "shared receive queue");
 }
 
 }  // namespace vrdma::pvrdma

@@ -188,7 +188,7 @@ void Attachment::send(Qp* qp) {
 }
 
 // Moves receives to `post`, which returns 0, ENOMEM or another errno. What stopped it: kNotReady,
-// if nothing stands there; kReady, if there is no room or the turn is over; kBroken.
+// if nothing lies there; kReady, if there is no room or the turn is over; kBroken.
 template <class Post>
 RingState Attachment::move_receives(Incoming* ring, uint32_t max_sge, bool* has_room, Post post) {
   *has_room = true;
@@ -264,11 +264,15 @@ void Attachment::look_again() {
 
 // --- ends ---
 
+void Attachment::bring_to_error(Qp* qp) {
+  ibv_qp_attr attr{};
+  attr.qp_state = qp->state = IBV_QPS_ERR;
+  (void)::ibv_modify_qp(qp->verbs.get(), &attr, IBV_QP_STATE);
+}
+
 void Attachment::fail(Qp* qp) {
   qp->is_broken = true;
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
-  (void)::ibv_modify_qp(qp->verbs.get(), &attr, IBV_QP_STATE);
+  bring_to_error(qp);
   event(IBV_EVENT_QP_FATAL, qp->handle);
 }
 
@@ -283,9 +287,7 @@ void Attachment::refuse(Qp* qp, uint64_t wr_id) {
   entry.port = 1;
   Cq* const cq = qp->send_cq;
   if (cq->ring.push(entry) == RingState::kReady) announce(cq);
-  ibv_qp_attr attr{};
-  attr.qp_state = qp->state = IBV_QPS_ERR;
-  (void)::ibv_modify_qp(qp->verbs.get(), &attr, IBV_QP_STATE);
+  bring_to_error(qp);
   due_.push_back({Due::What::kSends, qp->handle});
   due_.push_back({Due::What::kReceives, qp->handle});
 }
@@ -318,7 +320,7 @@ void Attachment::push(Cq* cq, const ibv_wc& wc) {
   if (cq->ring.push(entry) != RingState::kReady) ++counts_.events_lost;
 }
 
-// Until nothing stands there, and what comes from then on is told. A completion for which the ring
+// Until nothing lies there, and what comes from then on is told. A completion for which the ring
 // has no room is held: the driver has posted more than its queue can take.
 void Attachment::complete(Cq* cq) {
   cq->waits = false;
@@ -373,7 +375,7 @@ void Attachment::complete(Cq* cq) {
 }
 
 // A receive must not reach the driver before the send that it answers, also if these have queues of
-// their own: the send's completion stands by then, and comes first.
+// their own: the send's completion lies there by then, and comes first.
 void Attachment::settle_sends(Cq* cq, std::span<const ibv_wc> received) {
   if (std::exchange(cq->is_settling, true)) return;
   for (const ibv_wc& wc : received) {
@@ -387,7 +389,7 @@ void Attachment::settle_sends(Cq* cq, std::span<const ibv_wc> received) {
 }
 
 // A program that takes a few completions for each event relies on the next event for the others,
-// which stood there when it armed the queue. Adapters report them again, and the driver does not
+// which lay there when it armed the queue. Adapters report them again, and the driver does not
 // say what it takes, so it has a moment for that.
 void Attachment::remind(Cq* cq) {
   cq->reminds = false;

@@ -1,4 +1,4 @@
-// What a driver has made, each with the object of verbs that stands for it, and the tables in which
+// What a driver has made, each with its object of verbs, and the tables in which
 // their handles are found.
 #pragma once
 
@@ -33,11 +33,6 @@ class Table {
     return handle < all_.size() ? all_[handle].get() : nullptr;
   }
   void remove(uint32_t handle) { all_[handle].reset(); }
-  template <class Each>
-  void each(Each each) const {
-    for (const auto& one : all_)
-      if (one != nullptr) each(*one);
-  }
 
  private:
   [[nodiscard]] size_t free() const {
@@ -75,7 +70,7 @@ struct Cq {
   Outgoing<CompletionEntry> ring;
   bool is_armed = false;
   bool has_untold = false;  // entries for which nobody was interrupted
-  // When it was armed while entries stood there of which the driver had been told.
+  // When it was armed while entries lay there of which the driver had been told.
   std::optional<std::chrono::steady_clock::time_point> armed_over;
   std::optional<ibv_wc> held;  // for which the ring has no room
   bool waits = false, reminds = false, is_settling = false;
@@ -103,7 +98,7 @@ struct Qp {
   Pages pages;
   Incoming sends, receives;
   ibv_qp_state state = IBV_QPS_RESET;  // that the driver has asked for
-  // Entries stand there for which verbs had no room.
+  // Entries wait for which verbs had no room.
   bool sends_wait = false, receives_wait = false;
   bool is_broken = false;
   Owned<ibv_qp> verbs;

@@ -171,7 +171,6 @@ void PciFunction::attach(uint64_t address) {
       base::log_warning("the guest's driver cannot attach: " + made.error().message());
     return;
   }
-  ++counts_.attached;
   attachment_ = std::move(*made);
   error_ = 0;
 }

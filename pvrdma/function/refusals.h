@@ -1,4 +1,4 @@
-// Sentences about commands that are refused.
+// Sentences about commands that are refused, and what is refused to every kind of object alike.
 #pragma once
 
 #include <cerrno>
@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "pvrdma/function/objects.h"
 
 namespace vrdma::pvrdma {
 
@@ -14,6 +15,18 @@ namespace vrdma::pvrdma {
 }
 [[nodiscard]] inline tl::unexpected<base::Error> too_many(const char* what) {
   return base::fail(ENOMEM, std::string("the guest has as many ") + what + " as there can be");
+}
+
+// The object of verbs goes, and with it the driver's; or verbs refuse, and nothing has changed.
+template <class Object>
+[[nodiscard]] base::Result<void> destroy(Table<Object>* table, uint32_t handle, const char* what) {
+  Object* const one = table->find(handle);
+  if (one == nullptr) return unknown(what, handle);
+  if (const int error = Destroy()(one->verbs.get()); error != 0)
+    return base::fail_errno(std::string("destroy ") + what + " " + std::to_string(handle), error);
+  (void)one->verbs.release();
+  table->remove(handle);
+  return {};
 }
 
 }  // namespace vrdma::pvrdma

@@ -41,7 +41,7 @@ TABLE = {
     "client/rspreload": ["client/rsocket"],
     "api": ["core/base", "provisioning", "gid"],
     "pvrdma/vfio_user": ["core/base"],
-    "pvrdma": ["pvrdma/vfio_user", "core/serve"],
+    "pvrdma": ["pvrdma/vfio_user", "core/serve", "core/verbs"],
     "vrdmad/broker": ["core/rdma", "core/serve", "netns"],
     "vrdmad/stopper": ["vrdmad/broker"],
     "vrdmad/log": ["core/base"],

@@ -259,7 +259,7 @@ TEST_F(Data, OneInterruptForEachTimeThatItIsArmed) {
   };
   send();
   EXPECT_EQ(0u, interrupts(kCompletionVector));
-  // It stands there when the queue is armed, and the driver may have looked before.
+  // It lies there when the queue is armed, and the driver may have looked before.
   doorbell(kCqDoorbell, cq.handle | kCqArm);
   EXPECT_EQ(1u, interrupts(kCompletionVector));
   EXPECT_EQ(cq.handle, *at<uint32_t>(told_pages[1]));

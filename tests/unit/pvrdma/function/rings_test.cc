@@ -55,7 +55,7 @@ TEST(Rings, AreQueues) {
   }
 }
 
-// What a guest can write as an index, wherever the device's own stands.
+// What a guest can write as an index, wherever the device's own is.
 TEST(Rings, ABrokenIndexIsSeen) {
   for (uint32_t own = 0; own < 16; ++own) {
     Memory in, out;
