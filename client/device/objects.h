@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -492,6 +493,9 @@ inline Within::~Within() {
 // Qp::poll_mutex held.
 void wait_for_initiator(Qp& qp);
 void wait_for_initiators(Context& context, uint64_t addr = 0, uint64_t length = UINT64_MAX);
+// region.cc: see client/verbs/shortcuts.h.
+int show_memory(ibv_context* context, std::span<const int> files);
+ibv_mr* reg_shown_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access);
 // Tries it once: for a poll, which can try again. False: a peer may still store.
 [[nodiscard]] bool try_to_outlast_initiator(Qp& qp);
 

@@ -424,7 +424,9 @@ constexpr Shortcuts kOwn{
         [](ibv_context* context) {
           ibv_device_attr_ex attr{};
           return Context::of(context)->session.hung_up() && query_device_ex(context, &attr) == EIO;
-        }};
+        },
+    .show_memory = show_memory,
+    .reg_shown_mr = reg_shown_mr};
 
 }  // namespace
 

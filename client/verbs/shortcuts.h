@@ -1,6 +1,7 @@
-// Private calls of librdmacm on our queue pairs: the state changes of verbs in fewer requests to
-// the daemon. librdmacm finds them by verbs_context::priv. Another libibverbs uses that field for
-// other purposes, but our librdmacm never sees its contexts.
+// Private calls of librdmacm and vrdma-pvrdma. The first: the state changes of verbs in fewer
+// requests to the daemon; the second: memory that lies in files of a VMM. They find the calls by
+// verbs_context::priv. Another libibverbs uses that field for
+// other purposes, but these two never see its contexts.
 //
 // Errors and conventions as in virtual.h. Any thread.
 #pragma once
@@ -8,10 +9,11 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <span>
 
 namespace vrdma::client {
 
-constexpr uint64_t kShortcuts = 0x3273747563747273;  // change it whenever the struct changes
+constexpr uint64_t kShortcuts = 0x3373747563747273;  // change it whenever the struct changes
 
 struct Shortcuts {
   uint64_t magic = kShortcuts;
@@ -26,6 +28,12 @@ struct Shortcuts {
   // True if the daemon ended the context or died, and none takes it over: its verbs fail with EIO.
   // Waits for a daemon as they do.
   bool (*is_lost)(ibv_context* context);
+  // Shows these memory files, the page table first, in the place of what was shown before
+  // (ipc::Call::kShowMemory). 0, or an errno: then all is as before.
+  int (*show_memory)(ibv_context* context, std::span<const int> files);
+  // ibv_reg_mr_iova of memory of which the page table knows each page: workers have it in place.
+  ibv_mr* (*reg_shown_mr)(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                          unsigned int access);
 };
 
 [[nodiscard]] const Shortcuts* own_shortcuts();

@@ -90,12 +90,13 @@ enum class Call : uint32_t {
   kOpenQp,
   kCreateFlow,
   kDestroyFlow,
-  kResume,  // resumes a session that the daemon has taken over
-  kProve,   // the challenge of kHello is stored at the address that kHello announced
-  kHold,    // stops the caller's other threads while memory is put in place: see HoldWords
-  kReach,   // memory in place is reached from now on, whatever keys name it
+  kResume,      // resumes a session that the daemon has taken over
+  kProve,       // the challenge of kHello is stored at the address that kHello announced
+  kHold,        // stops the caller's other threads while memory is put in place: see HoldWords
+  kReach,       // memory in place is reached from now on, whatever keys name it
+  kShowMemory,  // pages of the program that lie in memory files of others: page_table.h
 };
-constexpr auto kLastCall = Call::kReach;
+constexpr auto kLastCall = Call::kShowMemory;
 
 // Why registered memory is reached and not in place. The program's statement is only counted.
 enum class Reached : uint32_t {
@@ -235,6 +236,16 @@ struct ReachRequest {
 };
 struct ReachReply {
   uint32_t peer_died;
+};
+
+// With it: the page table, then the files, all sealed as base::make_memfd() does; or nothing. They
+// replace what was shown before, of which no page changes after the answer, unless it is shown
+// again or reached. A region is registered as one in place only if the page table knows its pages.
+// EPERM: peers may map the memory of the process (prctl(2), PR_SET_DUMPABLE). EBUSY: another
+// session of the vdevice shows memory. ENOTSUP: on this host no memory can be in place.
+struct ShowMemoryRequest {
+  uint32_t files;  // descriptors beside it, the page table among them
+  uint32_t reserved;
 };
 
 // An MR of the session whose queue arena was sent with kImportDevice; without it, of this one.
@@ -401,6 +412,7 @@ struct Request {
     AllocMwRequest alloc_mw;
     HoldRequest hold;
     ReachRequest reach;
+    ShowMemoryRequest show_memory;
     ImportMrRequest import_mr;
     CreateCqRequest create_cq;
     ResizeCqRequest resize_cq;

@@ -3,13 +3,13 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <utility>
 
 namespace vrdma::rdma {
 
 namespace {
 constexpr uint64_t kWindows = ipc::kMemoryArenaSize / ipc::kWindowSize;
 constexpr size_t kTableBytes = kWindows * sizeof(std::atomic<uint8_t*>);
-constexpr uint64_t kPageBytes = 4096;
 }  // namespace
 
 std::unique_ptr<AddressSpace> AddressSpace::own() {
@@ -20,34 +20,13 @@ std::unique_ptr<AddressSpace> AddressSpace::own() {
 
 base::Result<std::unique_ptr<AddressSpace>> AddressSpace::of_arena(base::Fd arena,
                                                                    Windows windows) {
-  std::vector<Extent> all(1);
-  all[0] = {0, ipc::kMemoryArenaSize, std::move(arena), 0};
-  return of_extents(std::move(all), windows);
-}
-
-base::Result<std::unique_ptr<AddressSpace>> AddressSpace::of_extents(std::vector<Extent> extents,
-                                                                     Windows windows) {
-  if (extents.size() > kMostExtents) return base::fail(E2BIG, "memory of too many extents");
-  uint64_t end = 0;
-  for (const Extent& extent : extents) {
-    if ((extent.addr | extent.length | extent.offset) % kPageBytes != 0 || extent.length == 0 ||
-        extent.addr < end || extent.length > ipc::kMemoryArenaSize - extent.addr ||
-        extent.addr >= ipc::kMemoryArenaSize || extent.offset > INT64_MAX - extent.length)
-      return base::fail(EINVAL, "an extent of memory is misaligned, out of order or out of range");
-    end = extent.addr + extent.length;
-  }
   std::unique_ptr<AddressSpace> space(new AddressSpace);
-  if (extents.size() != 1 || extents[0].length != ipc::kMemoryArenaSize) {
-    auto nothing = base::make_memfd("vrdma-nothing", 0);
-    if (!nothing) return base::pass(std::move(nothing.error()));
-    space->nothing_ = std::move(*nothing);
-  }
   // Anonymous memory is zero, which is nullptr in each entry; only touched pages are paid for.
   void* table = ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table == MAP_FAILED) return base::fail_errno("reserve a table of memory windows");
   ::madvise(table, kTableBytes, MADV_DONTDUMP);
-  space->extents_ = std::move(extents);
+  space->arena_ = std::move(arena);
   space->limits_ = windows;
   space->windows_ = static_cast<std::atomic<uint8_t*>*>(table);
   return space;
@@ -65,35 +44,19 @@ uint8_t* AddressSpace::map_window(uint64_t index) {
   uint8_t* window = windows_[index].load(std::memory_order_relaxed);
   if (window != nullptr) return window;
   if (limits_.max != 0 && mapped_.size() >= limits_.max) unmap_oldest();
-  const uint64_t begin = index * ipc::kWindowSize, end = begin + ipc::kWindowSize;
-  // The arena, or a place for what there is of extents.
-  const bool whole = !nothing_.valid();
   void* address = ::mmap(nullptr, ipc::kWindowSize, PROT_READ | PROT_WRITE, MAP_SHARED,
-                         whole ? extents_[0].file.get() : nothing_.get(),
-                         whole ? static_cast<off_t>(begin) : 0);
+                         arena_.get(), static_cast<off_t>(index * ipc::kWindowSize));
   if (address == MAP_FAILED) return nullptr;
   window = static_cast<uint8_t*>(address);
-  bool shown = whole || std::all_of(extents_.begin(), extents_.end(), [&](const Extent& extent) {
-                 const uint64_t from = std::max(begin, extent.addr);
-                 const uint64_t to = std::min(end, extent.addr + extent.length);
-                 return from >= to || map_piece(window + (from - begin), extent, from, to - from);
-               });
   ::madvise(address, ipc::kWindowSize, MADV_DONTDUMP);
   ::madvise(address, ipc::kWindowSize, MADV_DONTFORK);
-  if (shown && limits_.watch != nullptr) shown = limits_.watch(window, ipc::kWindowSize);
-  if (!shown) {
+  if (limits_.watch != nullptr && !limits_.watch(window, ipc::kWindowSize)) {
     ::munmap(window, ipc::kWindowSize);
     return nullptr;
   }
   mapped_.push_back(index);
   windows_[index].store(window, std::memory_order_release);
   return window;
-}
-
-bool AddressSpace::map_piece(uint8_t* place, const Extent& extent, uint64_t addr,
-                             uint64_t length) const {
-  return ::mmap(place, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, extent.file.get(),
-                static_cast<off_t>(extent.offset + (addr - extent.addr))) != MAP_FAILED;
 }
 
 void AddressSpace::unmap_oldest() {
@@ -103,6 +66,55 @@ void AddressSpace::unmap_oldest() {
   }
   ::munmap(windows_[mapped_.front()].exchange(nullptr), ipc::kWindowSize);
   mapped_.pop_front();
+}
+
+base::Result<void> AddressSpace::show(const base::Fd* table, std::span<const File> files) {
+  if (limits_.none) return base::fail(ENOTSUP, "no memory can be in place on this host");
+  if (files.size() > files_.size()) return base::fail(E2BIG, "too many files of memory");
+  base::Mapping shown_table;
+  std::array<base::Mapping, ipc::kMostShownFiles> shown_files;
+  const auto map = [&](const File& one, int prot, base::Mapping* to) -> base::Result<void> {
+    auto mapping = base::Mapping::shared(*one.file, one.size, 0, prot);
+    if (!mapping) return base::pass(std::move(mapping.error()));
+    if (!is_watched(*mapping)) return base::fail(ENOTSUP, "a file of memory cannot be watched");
+    *to = std::move(*mapping);
+    return {};
+  };
+  uint64_t left = ipc::kMostShownBytes;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (files[i].size > left) return base::fail(E2BIG, "files of memory are too large");
+    if (files[i].size == 0 || files[i].size % ipc::kShownPage != 0)
+      return base::fail(EINVAL, "a file of memory has no whole pages");
+    left -= files[i].size;
+    if (auto done = map(files[i], PROT_READ | PROT_WRITE, &shown_files[i]); !done) return done;
+  }
+  if (table != nullptr)
+    if (auto done = map({table, ipc::kPageTableSize}, PROT_READ, &shown_table); !done) return done;
+  files_ = std::move(shown_files);
+  table_mapping_ = std::move(shown_table);
+  table_ = table != nullptr ? table_mapping_.at<const ipc::PageEntry>(0) : nullptr;
+  return {};
+}
+
+uint8_t* AddressSpace::place_of(ipc::PageEntry entry) const {
+  const uint32_t file = entry >> ipc::kPageBits;
+  if (file == 0 || file > files_.size()) return nullptr;
+  const base::Mapping& in = files_[file - 1];
+  const uint64_t offset = uint64_t{entry & ((1u << ipc::kPageBits) - 1)} * ipc::kShownPage;
+  return offset < in.size() ? in.bytes() + offset : nullptr;
+}
+
+uint8_t* AddressSpace::find_shown(uint64_t addr, uint64_t length, uint64_t* run) const {
+  const uint64_t page = addr / ipc::kShownPage, offset = addr % ipc::kShownPage;
+  const ipc::PageEntry first = entry(page);
+  uint8_t* const place = place_of(first);
+  if (place == nullptr) return nullptr;
+  uint64_t known = ipc::kShownPage - offset;
+  const uint64_t end = ipc::kMemoryArenaSize / ipc::kShownPage;
+  for (uint32_t i = 1; known < length && page + i < end; ++i, known += ipc::kShownPage)
+    if (entry(page + i) != first + i || place_of(first + i) == nullptr) break;
+  *run = std::min(known, length);
+  return place + offset;
 }
 
 }  // namespace vrdma::rdma

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "client/verbs/shortcuts.h"
+
 namespace vrdma::pvrdma {
 
 namespace {
@@ -74,6 +76,17 @@ base::Result<std::unique_ptr<Adapter>> Adapter::open(base::EventLoop& loop,
   adapter->completions_watch_ = std::move(*completions);
   adapter->events_watch_ = std::move(*events);
   return adapter;
+}
+
+int Adapter::view(std::span<const int> files) {
+  const auto* const library = client::shortcuts_of(context());
+  return library != nullptr ? library->show_memory(context(), files) : ENOTSUP;
+}
+
+ibv_mr* Adapter::reg_mr(ibv_pd* pd, uint8_t* addr, uint64_t length, uint64_t iova,
+                        unsigned int access, bool shown) const {
+  if (!shown) return ::ibv_reg_mr_iova(pd, addr, length, iova, access);
+  return client::shortcuts_of(context())->reg_shown_mr(pd, addr, length, iova, access);
 }
 
 std::optional<ibv_port_attr> Adapter::port() const {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/event_loop.h"
+#include "pvrdma/device/shown_memory.h"
 
 namespace vrdma::pvrdma {
 
@@ -41,16 +42,23 @@ struct Destroy {
 template <class Object>
 using Owned = std::unique_ptr<Object, Destroy>;
 
-class Adapter {
+class Adapter : public MemoryViewer {
  public:
   // `name` as ibv_devices(1) prints it. Empty: the only one.
   [[nodiscard]] static base::Result<std::unique_ptr<Adapter>> open(base::EventLoop& loop,
                                                                    const std::string& name);
+  ~Adapter() override = default;
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
   // nullptr: nobody; what happens then is acknowledged and forgotten.
   void set_events(AdapterEvents* events) { events_ = events; }
+
+  // 0, or an errno. ENOTSUP: the library is another one.
+  [[nodiscard]] int view(std::span<const int> files) override;
+  // ibv_reg_mr_iova. `shown`: view() shows all of it.
+  [[nodiscard]] ibv_mr* reg_mr(ibv_pd* pd, uint8_t* addr, uint64_t length, uint64_t iova,
+                               unsigned int access, bool shown) const;
 
   [[nodiscard]] ibv_context* context() const { return context_.get(); }
   [[nodiscard]] ibv_comp_channel* channel() const { return channel_.get(); }

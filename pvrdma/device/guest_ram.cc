@@ -41,13 +41,14 @@ bool show_file(uint8_t* at, uint64_t length, const base::Fd& file, uint64_t offs
                 static_cast<off_t>(offset)) != MAP_FAILED;
 }
 
-// Why a file cannot be the memory of a guest; empty: it can.
-std::string obstacle(const base::Fd& file, uint64_t offset, uint64_t length) {
+// Why a file cannot be the memory of a guest; empty: it can, and `key` is set.
+std::string obstacle(const base::Fd& file, uint64_t offset, uint64_t length, FileKey* key) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return "fstat fails";
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
     return "its file is not sealed against shrinking; use -object memory-backend-memfd,share=on";
+  *key = {status.st_dev, status.st_ino};
   const auto size = static_cast<uint64_t>(status.st_size);
   if (offset > size || length > size - offset) return "its file is too short";
   return {};
@@ -64,6 +65,7 @@ Pages& Pages::operator=(Pages&& other) noexcept {
   bytes_ = std::exchange(other.bytes_, nullptr);
   size_ = std::exchange(other.size_, 0);
   after_ = other.after_;
+  is_shown_ = std::exchange(other.is_shown_, false);
   runs_ = std::move(other.runs_);
   other.runs_.clear();
   if (ram_ != nullptr) {
@@ -77,6 +79,8 @@ void Pages::reset() {
   if (ram_ == nullptr) return;
   ram_->shown_.erase(this);
   ram_->runs_ -= runs_.size();
+  hide(0, size_);
+  is_shown_ = false;
   ::munmap(bytes_, size_);
   ram_ = nullptr;
   bytes_ = nullptr;
@@ -84,20 +88,31 @@ void Pages::reset() {
   runs_.clear();
 }
 
-void Pages::take_away(uint64_t address, uint64_t length) {
+bool Pages::take_away(uint64_t address, uint64_t length) {
+  bool any = false;
   for (const Run& run : runs_) {
     const uint64_t from = std::max(run.address, address);
     const uint64_t to = std::min(run.address + run.length, address + length);
     if (from >= to) continue;
+    hide(run.at + (from - run.address), run.at + (to - run.address));
     // It would stay the guest's otherwise.
     if (!clear(bytes_ + run.at + (from - run.address), to - from, after_)) std::abort();
+    any = true;
   }
+  return any && is_shown_;
+}
+
+void Pages::hide(uint64_t from, uint64_t to) {
+  if (is_shown_) ram_->shown_memory_->clear(bytes_ + from, to - from);
 }
 
 // --- GuestRam ---
 
-base::Result<std::unique_ptr<GuestRam>> GuestRam::create() {
+base::Result<std::unique_ptr<GuestRam>> GuestRam::create(MemoryViewer* viewer) {
   std::unique_ptr<GuestRam> ram(new GuestRam);
+  auto shown = ShownMemory::create(viewer);
+  if (!shown) return base::pass(std::move(shown.error()));
+  ram->shown_memory_ = std::move(*shown);
   ram->base_ = reserve(kEnd);
   if (ram->base_ == nullptr) return base::fail_errno("reserve addresses for the guest's memory");
   return ram;
@@ -113,9 +128,9 @@ int GuestRam::map(uint64_t address, uint64_t length, base::Fd file, uint64_t off
     return range.address + range.length > address;
   });
   if (next != ranges_.end() && next->address < address + length) return EEXIST;
-  Range range{address, length, {}, offset};
+  Range range{address, length, {}, offset, {}};
   if (file.valid()) {
-    std::string why = obstacle(file, offset, length);
+    std::string why = obstacle(file, offset, length, &range.key);
     if (why.empty() && (address >= kEnd || length > kEnd - address)) why = "it lies too high";
     if (why.empty() && !show_file(base_ + address, length, file, offset))
       why = errno == EINVAL ? "it lies in huge pages; use no hugetlb=on" : std::strerror(errno);
@@ -129,9 +144,18 @@ int GuestRam::map(uint64_t address, uint64_t length, base::Fd file, uint64_t off
   return 0;
 }
 
-void GuestRam::leave(const Range& range) {
+// `range` is none of ranges_ any more.
+void GuestRam::leave(Range range) {
   if (!range.file.valid()) return;
-  for (Pages* const pages : shown_) pages->take_away(range.address, range.length);
+  bool any_shown = false;
+  for (Pages* const pages : shown_)
+    if (pages->take_away(range.address, range.length)) any_shown = true;
+  const bool is_last = std::ranges::none_of(
+      ranges_, [&](const Range& other) { return other.file.valid() && other.key == range.key; });
+  if (is_last)
+    shown_memory_->hide(range.key);
+  else if (any_shown)
+    shown_memory_->wait();
   if (!clear(base_ + range.address, range.length, Pages::After::kNothing)) std::abort();
 }
 
@@ -140,14 +164,18 @@ int GuestRam::unmap(uint64_t address, uint64_t length) {
     return range.address == address && range.length == length;
   });
   if (found == ranges_.end()) return ENOENT;
-  leave(*found);
+  Range gone = std::move(*found);
   ranges_.erase(found);
+  leave(std::move(gone));
   return 0;
 }
 
 void GuestRam::unmap_all() {
-  for (const Range& range : ranges_) leave(range);
-  ranges_.clear();
+  while (!ranges_.empty()) {
+    Range gone = std::move(ranges_.back());
+    ranges_.pop_back();
+    leave(std::move(gone));
+  }
 }
 
 const GuestRam::Range* GuestRam::find(uint64_t address) const {
@@ -206,6 +234,23 @@ base::Result<Pages> GuestRam::show(std::span<const uint64_t> pages, Pages::After
       return base::fail_errno("map pages of the guest");
   }
   return shown;
+}
+
+bool GuestRam::show_to_workers(Pages* pages) {
+  for (const Pages::Run& run : pages->runs_) {
+    const Range* const range = find(run.address);
+    const auto number =
+        range != nullptr ? shown_memory_->show(range->key, range->file) : std::optional<uint32_t>();
+    if (!number) {
+      pages->hide(0, pages->size_);
+      pages->is_shown_ = false;
+      return false;
+    }
+    pages->is_shown_ = true;
+    shown_memory_->enter(pages->bytes_ + run.at, run.length, *number,
+                         range->offset + (run.address - range->address));
+  }
+  return true;
 }
 
 base::Result<std::vector<uint64_t>> GuestRam::directory(uint64_t address, uint64_t count) const {

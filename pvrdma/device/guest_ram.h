@@ -7,7 +7,8 @@
 //
 // Pages shows scattered pages of the guest as one range of this process, which can be registered as
 // a memory region or hold a ring. When the VMM takes a range of memory away, Pages that show it
-// show nothing there any more.
+// show nothing there any more. Pages of a region are also shown to the vdevice's worker
+// (shown_memory.h).
 //
 // One thread. Pages must not outlive their GuestRam.
 #pragma once
@@ -20,6 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fd.h"
+#include "pvrdma/device/shown_memory.h"
 
 namespace vrdma::pvrdma {
 
@@ -46,19 +48,25 @@ class Pages {
   struct Run {                     // pages that follow one another in the guest's memory
     uint64_t address, length, at;  // at: in this range
   };
-  void take_away(uint64_t address, uint64_t length);
+  // Whether workers have to learn of it.
+  [[nodiscard]] bool take_away(uint64_t address, uint64_t length);
+  // Workers do not find [from, to) of this range any more.
+  void hide(uint64_t from, uint64_t to);
 
   GuestRam* ram_ = nullptr;
   uint8_t* bytes_ = nullptr;
   uint64_t size_ = 0;
   After after_ = After::kNothing;
+  bool is_shown_ = false;  // to workers, too
   std::vector<Run> runs_;
 };
 
 class GuestRam {
  public:
   // Reserves the addresses of a VM; an access needs no search.
-  [[nodiscard]] static base::Result<std::unique_ptr<GuestRam>> create();
+  // `viewer`: of show_to_workers(); nullptr: there is none.
+  [[nodiscard]] static base::Result<std::unique_ptr<GuestRam>> create(
+      MemoryViewer* viewer = nullptr);
   GuestRam(const GuestRam&) = delete;
   GuestRam& operator=(const GuestRam&) = delete;
   ~GuestRam();
@@ -83,6 +91,10 @@ class GuestRam {
   // The pages at these guest-physical addresses, one after the other. EFAULT: one is no memory, or
   // no address of a page. ENOMEM: too many pieces.
   [[nodiscard]] base::Result<Pages> show(std::span<const uint64_t> pages, Pages::After after);
+  // Workers find these Pages by themselves from now on, until the Pages or their memory go. False:
+  // they have to reach them.
+  [[nodiscard]] bool show_to_workers(Pages* pages);
+  [[nodiscard]] const base::Fd& page_table() const { return shown_memory_->table(); }
   // The addresses in a page directory of two levels (pvrdma_dev_api.h), as many as `count`; at most
   // kMostPages.
   static constexpr uint64_t kMostPages = 512 * 512;
@@ -95,15 +107,17 @@ class GuestRam {
     uint64_t address, length;
     base::Fd file;  // invalid: no memory
     uint64_t offset;
+    FileKey key;
   };
   GuestRam() = default;
   [[nodiscard]] const Range* find(uint64_t address) const;
-  void leave(const Range& range);
+  void leave(Range range);
 
   // Of all Pages together: each may be a mapping of this process, of which Linux permits 65,530.
   static constexpr size_t kMostRuns = 49152;
   uint8_t* base_ = nullptr;
   std::vector<Range> ranges_;  // in the order of their addresses
+  std::unique_ptr<ShownMemory> shown_memory_;
   std::set<Pages*> shown_;
   size_t runs_ = 0;
   static constexpr size_t kMostComplaints = 16;  // in the log

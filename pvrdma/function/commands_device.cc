@@ -145,8 +145,9 @@ Attachment::Done Attachment::register_pages(const CreateMr& wish, const Pd& pd, 
   auto pages = ram_.show(*list, Pages::After::kNothing);
   if (!pages) return base::pass(std::move(pages.error()));
   mr->pages = std::move(*pages);
-  mr->verbs.reset(::ibv_reg_mr_iova(pd.verbs.get(), mr->pages.bytes() + before, wish.length,
-                                    wish.start, wish.access & kRights));
+  const bool shown = ram_.show_to_workers(&mr->pages);
+  mr->verbs.reset(adapter_.reg_mr(pd.verbs.get(), mr->pages.bytes() + before, wish.length,
+                                  wish.start, wish.access & kRights, shown));
   if (mr->verbs == nullptr) return base::fail_errno("register memory of the guest");
   return {};
 }

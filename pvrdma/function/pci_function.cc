@@ -47,7 +47,7 @@ PciFunction::PciFunction(base::EventLoop& loop, Adapter& adapter) : loop_(loop),
 base::Result<std::unique_ptr<PciFunction>> PciFunction::create(base::EventLoop& loop,
                                                                Adapter& adapter) {
   std::unique_ptr<PciFunction> made(new PciFunction(loop, adapter));
-  auto ram = GuestRam::create();
+  auto ram = GuestRam::create(&adapter);
   if (!ram) return base::pass(std::move(ram.error()));
   auto page = base::make_memfd("vrdma-pvrdma-bar", kMsixBarSize);
   if (!page) return base::pass(std::move(page.error()));

@@ -41,7 +41,7 @@ TABLE = {
     "client/rspreload": ["client/rsocket"],
     "api": ["core/base", "provisioning", "gid"],
     "pvrdma/vfio_user": ["core/base"],
-    "pvrdma": ["pvrdma/vfio_user", "core/serve", "core/verbs"],
+    "pvrdma": ["pvrdma/vfio_user", "core/serve", "client/verbs"],
     "vrdmad/broker": ["core/rdma", "core/serve", "netns"],
     "vrdmad/stopper": ["vrdmad/broker"],
     "vrdmad/log": ["core/base"],

@@ -111,7 +111,7 @@ Result<HeldFiles> HeldFiles::of(pid_t pid, base::Duration time) {
 }
 
 void HeldFiles::look_at(int fds, int infos, const char* name) {
-  constexpr std::string_view kMemory = "/memfd:vrdma-", kSocket = "socket:[",
+  constexpr std::string_view kMemory = "/memfd:", kSocket = "socket:[",
                              kEventfd = "anon_inode:[eventfd]";
   std::array<char, 64> room{};
   const ssize_t length = ::readlinkat(fds, name, room.data(), room.size() - 1);

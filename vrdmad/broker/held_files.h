@@ -20,7 +20,7 @@
 namespace vrdma::vrdmad {
 
 enum class WantedFile : uint32_t {
-  kMemory = 1,  // a memory file of vrdmad that the process can write; by inode
+  kMemory = 1,  // a memory file that the process can write; by inode
   kEventfd,     // by the kernel's id (proc(5), fdinfo) plus 1
   kSocket,      // by inode
 };

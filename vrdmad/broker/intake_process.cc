@@ -95,8 +95,8 @@ Verdict judge(const Fd& fd, Task task) {
   Verdict verdict;
   struct statx status {};
   // AT_STATX_DONT_SYNC returns what the kernel has cached, without a request to a FUSE server.
-  if (::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | STATX_TYPE, &status) ==
-      0) {
+  if (::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | STATX_TYPE | STATX_SIZE,
+              &status) == 0) {
     verdict.device = device_of(status.stx_dev_major, status.stx_dev_minor);
     verdict.inode = status.stx_ino;
   } else {
@@ -115,6 +115,7 @@ Verdict judge(const Fd& fd, Task task) {
   if (seals >= 0) {
     verdict.kind = Kind::kMemory;
     verdict.passed = seals == kSeals ? 1 : 0;
+    if (verdict.passed != 0) verdict.size = status.stx_size;
     return verdict;
   }
   int domain = 0;

@@ -40,6 +40,7 @@ struct Verdict {
   uint32_t error = 0;  // errno of statx(2); then device and inode are 0
   uint64_t device = 0, inode = 0;
   uint64_t netns_cookie = 0;  // of a packet socket
+  uint64_t size = 0;          // of kMemory that is passed, whose seals let it have no other
   // 1: kMemory with the seals of base::make_memfd(), or what kReceiveProcess passes on; the report
   // carries the descriptor.
   uint32_t passed = 0;

@@ -1,6 +1,7 @@
 // The descriptors that came beside a message, as the intake process judged them.
 #pragma once
 
+#include <span>
 #include <utility>
 
 #include "vrdmad/broker/intake.h"
@@ -26,6 +27,17 @@ class Shown {
   // The verdict on the only descriptor; nullptr: there is none or more than one.
   [[nodiscard]] const intake::Verdict* only() const {
     return received_.report.count == 1 ? &received_.report.verdicts[0] : nullptr;
+  }
+  // Of memory files that were passed, and nothing else: their verdicts, and the descriptors in the
+  // same order. Empty: something else is among them, or was lost.
+  struct Memory {
+    std::span<const intake::Verdict> verdicts;
+    std::span<const base::Fd> files;
+  };
+  [[nodiscard]] Memory all_memory() const {
+    const size_t count = received_.report.count;
+    if (count != received_.passed.size() || count > intake::kMostVerdicts) return {};
+    return {{received_.report.verdicts.data(), count}, received_.passed};
   }
   // The first descriptor. Call only if its verdict identifies it as a memfd that the daemon made.
   [[nodiscard]] base::Fd take_memory() { return std::move(received_.passed.front()); }

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+
+#include "core/ipc/messages.h"
 
 namespace vrdma::vrdmad {
 
@@ -46,6 +49,10 @@ Result<std::unique_ptr<AnchorFile>> AnchorFile::of(Result<std::unique_ptr<Record
     if (uint64_t inode = 0; record.read(&inode)) anchors.channels[record.number] = inode;
   for (const auto& record : file->file_->all(static_cast<uint16_t>(Kind::kDomain)))
     if (FileId id; record.read(&id)) anchors.domains[record.number] = id;
+  if (const auto shown = file->file_->find(static_cast<uint16_t>(Kind::kShown), 0)) {
+    anchors.shown.resize(std::min<size_t>(shown->size / sizeof(ShownFile), ipc::kMaxFds));
+    std::memcpy(anchors.shown.data(), shown->data, anchors.shown.size() * sizeof(ShownFile));
+  }
   if (std::max(anchors.channels.size(), anchors.domains.size()) > SessionAnchors::kMost)
     return fail(E2BIG, "it has more than " + std::to_string(SessionAnchors::kMost) +
                            " completion channels or XRC domains");
@@ -84,6 +91,11 @@ void AnchorFile::erase_domain(uint32_t handle) {
 
 void AnchorFile::put_packet_socket() {
   if (std::exchange(anchors_.of.packet_socket, 1) == 0) put_anchor();
+}
+
+void AnchorFile::put_shown(std::vector<ShownFile> files) {
+  anchors_.shown = std::move(files);
+  put(Kind::kShown, 0, anchors_.shown.data(), anchors_.shown.size() * sizeof(ShownFile));
 }
 
 void AnchorFile::put_epoch(uint32_t epoch) {

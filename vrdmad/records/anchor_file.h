@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/rdma/process.h"
@@ -47,6 +48,7 @@ struct SessionAnchors {
   Anchor of{};
   std::map<uint32_t, uint64_t> channels;  // inodes of their write ends, by handle
   std::map<uint32_t, FileId> domains;     // the files that name XRC domains, by handle
+  std::vector<ShownFile> shown;  // the page table first (core/ipc/page_table.h), or nothing
 };
 
 class AnchorFile {
@@ -63,6 +65,7 @@ class AnchorFile {
   void put_domain(uint32_t handle, const FileId& file);
   void erase_domain(uint32_t handle);
   void put_packet_socket();  // the process has shown one
+  void put_shown(std::vector<ShownFile> files);
   void put_epoch(uint32_t epoch);
 
   [[nodiscard]] const SessionAnchors& anchors() const { return anchors_; }
@@ -72,11 +75,11 @@ class AnchorFile {
   [[nodiscard]] base::Fd release() { return file_->release(); }
 
  private:
-  enum class Kind : uint16_t { kAnchor, kChannel, kDomain };
+  enum class Kind : uint16_t { kAnchor, kChannel, kDomain, kShown };
   // What a file that this class wrote has at most: RecordFile compacts it, and a current record is
   // at most twice as long as an obsolete one.
-  static constexpr size_t kMostCurrent = 1 + 2 * SessionAnchors::kMost;
-  static constexpr RecordFile::Limits kLimits{3, 3 * kMostCurrent + RecordFile::kMostSlack};
+  static constexpr size_t kMostCurrent = 2 + 2 * SessionAnchors::kMost;
+  static constexpr RecordFile::Limits kLimits{4, 3 * kMostCurrent + RecordFile::kMostSlack};
   explicit AnchorFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> of(
       base::Result<std::unique_ptr<RecordFile>> opened);

@@ -136,6 +136,7 @@ std::vector<Caller::Wanted> files_of(const SessionAnchors& anchors) {
                                   {of.events, WantedFile::kSocket}};
   for (const auto& [handle, write_end] : anchors.channels)
     all.push_back({write_end, WantedFile::kSocket});
+  for (const ShownFile& one : anchors.shown) all.push_back({one.id.inode, WantedFile::kMemory});
   return all;
 }
 
@@ -241,6 +242,11 @@ Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Call
   kit.arena_read_only = std::move(*read_only);
   for (const auto& [handle, write_end] : anchors.channels)
     if (auto fd = files.event_end(write_end)) kit.channels[handle] = std::move(*fd);
+  for (const ShownFile& one : anchors.shown) {
+    auto fd = files.memory_file(one.id, one.size);
+    if (!fd) return pass(std::move(fd).error());
+    kit.shown.push_back({one, std::move(*fd)});
+  }
   kit.session = anchor.session;
   kit.arena_id = anchor.arena;
   kit.memory_id = anchor.memory;

@@ -20,6 +20,12 @@ struct FileId {
   uint64_t device = 0, inode = 0;
   bool operator==(const FileId&) const = default;
 };
+// A memory file that a program shows (core/ipc/page_table.h). Of fixed layout.
+struct ShownFile {
+  FileId id;
+  uint64_t size = 0;  // bytes
+  bool operator==(const ShownFile&) const = default;
+};
 // Identifies a memory file that the daemon made; for a socket only the inode is valid. Reads
 // /proc/self/fdinfo, because fstat(2) takes the lock of the inode, which a tenant may hold.
 [[nodiscard]] FileId file_id(const base::Fd& fd);

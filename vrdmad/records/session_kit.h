@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/base/fd.h"
 #include "core/ipc/event_ends.h"
@@ -27,6 +28,12 @@ struct SessionKit {
   std::string cgroup;         // path of the control group that the process belongs to
   // At a takeover: write ends of the completion channels, by handle.
   std::map<uint32_t, base::Fd> channels;
+  // And the memory that the process shows; the page table first.
+  struct Shown {
+    ShownFile is;
+    base::Fd file;
+  };
+  std::vector<Shown> shown;
 };
 
 }  // namespace vrdma::vrdmad

@@ -100,6 +100,7 @@ inline constexpr CallTraits kTable[] = {
     {kProve, kConnection, kNoFds, kNone, {}, 0, kSize<HelloReply>},
     {kHold, kSession, kNoFds, kNone, {}, kSize<HoldRequest>, kSize<HoldReply>},
     {kReach, kSession, kNoFds, kChanges, Kind::kMr, kSize<ReachRequest>, kSize<ReachReply>},
+    {kShowMemory, kSession, kFds, kChanges, {}, kSize<ShowMemoryRequest>, 0},
 };
 constexpr bool is_whole() {
   for (size_t i = 0; i < std::size(kTable); ++i) {

@@ -109,6 +109,7 @@ struct KitValues {
   FileId arena, memory;
   std::string cgroup;
   uint32_t has = 0;  // a bit for each descriptor that is beside the message (parcel.h)
+  std::vector<ShownFile> shown{};  // whose descriptors follow these
   bool operator==(const KitValues&) const = default;
 };
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/ipc/messages.h"
 #include "core/wire/roce.h"
 #include "provisioning/permission.h"
 
@@ -225,6 +226,11 @@ void fields(A& at, KitValues& kit) {
   fields(at, kit.memory);
   at.text(kit.cgroup, kMostText);
   at.number(kit.has);
+  at.count(kit.shown, ipc::kMaxFds);
+  for (ShownFile& one : kit.shown) {
+    fields(at, one.id);
+    at.number(one.size);
+  }
 }
 
 template <class A>

@@ -26,7 +26,7 @@ auto files_of(T& kit) {
 }
 
 KitValues put(SessionKit kit, Beside* beside) {
-  KitValues values{kit.session, kit.arena_id, kit.memory_id, std::move(kit.cgroup), 0};
+  KitValues values{kit.session, kit.arena_id, kit.memory_id, std::move(kit.cgroup), 0, {}};
   uint32_t bit = 1;
   for (Fd* const file : files_of(kit)) {
     if (file->valid()) {
@@ -34,6 +34,10 @@ KitValues put(SessionKit kit, Beside* beside) {
       beside->push_back(std::move(*file));
     }
     bit <<= 1;
+  }
+  for (SessionKit::Shown& one : kit.shown) {
+    values.shown.push_back(one.is);
+    beside->push_back(std::move(one.file));
   }
   return values;
 }
@@ -131,11 +135,12 @@ Result<SessionKit> kit_of(const KitValues& values, Beside beside) {
   SessionKit kit;
   const auto files = files_of(kit);
   if (values.has >> files.size() != 0 ||
-      static_cast<size_t>(std::popcount(values.has)) != beside.size())
+      static_cast<size_t>(std::popcount(values.has)) + values.shown.size() != beside.size())
     return fail(EBADMSG, "a session's kit has other descriptors than control tells");
   auto next = beside.begin();
   for (size_t i = 0; i < files.size(); ++i)
     if ((values.has >> i & 1) != 0) *files[i] = std::move(*next++);
+  for (const ShownFile& one : values.shown) kit.shown.push_back({one, std::move(*next++)});
   kit.session = values.session;
   kit.arena_id = values.arena;
   kit.memory_id = values.memory;

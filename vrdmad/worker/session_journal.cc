@@ -48,6 +48,7 @@ void SessionJournal::remember(const ipc::Request& request, const ipc::Reply& rep
     case CallTraits::kChanges:
     case CallTraits::kUndoes:
       if (call.stored) keep_changed(*call.stored, request, reply);
+      if (request.call == ipc::Call::kShowMemory) anchors_->put_shown(objects_.shown());
       break;
     case CallTraits::kRemoves:
       if (call.stored) erase(*call.stored, request.handle.handle);

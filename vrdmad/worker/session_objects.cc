@@ -64,6 +64,7 @@ int SessionObjects::furnish(SessionKit& kit) {
   if (!space) return space.error().code();
 
   context.process->set_space(std::move(*space));
+  if (const int error = show_again(kit); error != 0) return error;
   context.device = &vdevice_->device;
   context.arena_fd = std::move(kit.arena);
   context.arena_read_only = std::move(kit.arena_read_only);
@@ -184,6 +185,8 @@ int SessionObjects::serve(const ipc::Request& request, Fds fds, Answer* answer) 
       return hold(request.hold, answer);
     case Call::kReach:
       return reach(request.reach, answer);
+    case Call::kShowMemory:
+      return show_memory(request.show_memory, fds, answer);
   }
   return EOPNOTSUPP;
 }

@@ -4,6 +4,7 @@
 // a Session and its worker's thread; the process has proven who it is.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class SessionObjects {
   [[nodiscard]] Vdevice& vdevice() const { return *vdevice_; }
   // The regions that the last kReach has changed, by handle.
   [[nodiscard]] const std::vector<uint32_t>& made_reached() const { return made_reached_; }
+  // The memory files that the program shows; the page table first.
+  [[nodiscard]] const std::vector<ShownFile>& shown() const { return shown_; }
   // Of the queue arena, by which other sessions name this one.
   [[nodiscard]] const FileId& arena_id() const { return arena_id_; }
 
@@ -132,6 +135,11 @@ class SessionObjects {
   int reach(const ipc::ReachRequest& request, Answer* answer);
   int create_ah(const verbs::AddressVector& av, Answer* answer);
   int destroy_ah(uint32_t handle);
+  // session_shown.cc
+  int show_memory(const ipc::ShowMemoryRequest& request, const Fds& fds, Answer* answer);
+  [[nodiscard]] int show_again(const SessionKit& kit);
+  [[nodiscard]] int show(std::vector<ShownFile> files,
+                         const std::function<const base::Fd&(size_t)>& file);
   // session_queues.cc
   int create_channel(Answer* answer);
   int destroy_channel(uint32_t handle);
@@ -180,6 +188,7 @@ class SessionObjects {
   Stopper::Ticket held_;                       // the program's threads, perhaps
   std::vector<std::shared_ptr<void>> paused_;  // those that reach its memory, by kReach
   std::vector<uint32_t> made_reached_;
+  std::vector<ShownFile> shown_;
   base::EventLoop::Timer unsent_;     // events wait for room
   base::EventLoop::Timer unreached_;  // the goodbye waits
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);

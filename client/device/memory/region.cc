@@ -79,26 +79,53 @@ ibv_mr* complete(std::unique_ptr<Mr> mr, ibv_pd* pd, const ipc::RegMrReply& repl
 
 }  // namespace
 
-ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
-  const Wish wish{pd, reinterpret_cast<uint64_t>(addr), length, iova, access};
-  ipc::Request request;
+namespace {
+
+// `request` is what the daemon is told of `wish`.
+ibv_mr* make(const Wish& wish, ipc::Request& request) {
   ipc::Reply reply;
   auto mr = std::make_unique<Mr>();
   request.call = ipc::Call::kRegMr;
-  int error = prepare(wish, &request.reg_mr);
-  if (error == 0) mr->reached = keep_out(request.reg_mr);
-  if (error == 0) error = Context::of(pd->context)->session.call(request, &reply);
-  if (error != 0) {
+  mr->reached = keep_out(request.reg_mr);
+  if (const int error = Context::of(wish.pd->context)->session.call(request, &reply); error != 0) {
     errno = error;
     return nullptr;
   }
-  ibv_mr* ibv = complete(std::move(mr), pd, reply.reg_mr);
-  ibv->addr = addr;
-  ibv->length = length;
+  ibv_mr* ibv = complete(std::move(mr), wish.pd, reply.reg_mr);
+  ibv->addr = reinterpret_cast<void*>(wish.addr);
+  ibv->length = wish.length;
   ibv->rkey = reply.reg_mr.key;
-  Mr::of(ibv)->iova = iova;
-  Mr::of(ibv)->access = access;
+  Mr::of(ibv)->iova = wish.iova;
+  Mr::of(ibv)->access = wish.access;
   return ibv;
+}
+
+}  // namespace
+
+ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
+  const Wish wish{pd, reinterpret_cast<uint64_t>(addr), length, iova, access};
+  ipc::Request request;
+  if (const int error = prepare(wish, &request.reg_mr); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  return make(wish, request);
+}
+
+ibv_mr* reg_shown_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
+  const Wish wish{pd, reinterpret_cast<uint64_t>(addr), length, iova, access};
+  ipc::Request request;
+  request.reg_mr = {
+      wish.addr, length, iova, pd->handle, access, static_cast<uint32_t>(ipc::Way::kInPlace), 0};
+  return make(wish, request);
+}
+
+int show_memory(ibv_context* context, std::span<const int> files) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kShowMemory;
+  request.show_memory = {static_cast<uint32_t>(files.size()), 0};
+  return Context::of(context)->session.call(request, &reply, {files.begin(), files.end()});
 }
 
 // On failure the region is unchanged, which is more than IBV_REREG_MR_ERR_CMD promises.

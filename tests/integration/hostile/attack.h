@@ -35,6 +35,7 @@ std::vector<Attack> raw_attacks();         // raw packets
 std::vector<Attack> ring_attacks();        // shared memory
 std::vector<Attack> connection_attacks();  // requests at the rdma_cm socket
 std::vector<Attack> memory_attacks();      // keys, and memory that hangs
+std::vector<Attack> shown_attacks();       // memory that lies in files of others
 std::vector<Attack> object_attacks();      // objects and their lifetimes
 std::vector<Attack> stranger_attacks();    // objects of other tenants
 std::vector<Attack> race_attacks();        // concurrent changes

@@ -129,10 +129,10 @@ int main(int argc, char** argv) {
   bool well = true;
   for (const auto& group : {vrdma::hostile::message_attacks(), vrdma::hostile::descriptor_attacks(),
                             vrdma::hostile::raw_attacks(), vrdma::hostile::ring_attacks(),
-                            vrdma::hostile::memory_attacks(), vrdma::hostile::connection_attacks(),
-                            vrdma::hostile::object_attacks(), vrdma::hostile::stranger_attacks(),
-                            vrdma::hostile::race_attacks(), vrdma::hostile::process_attacks(),
-                            vrdma::hostile::hold_attacks()})
+                            vrdma::hostile::memory_attacks(), vrdma::hostile::shown_attacks(),
+                            vrdma::hostile::connection_attacks(), vrdma::hostile::object_attacks(),
+                            vrdma::hostile::stranger_attacks(), vrdma::hostile::race_attacks(),
+                            vrdma::hostile::process_attacks(), vrdma::hostile::hold_attacks()})
     for (const Attack& attack : group)
       if (argc <= 3 ? kTedious || !attack.tedious
                     : std::any_of(argv + 3, argv + argc, [&](const char* name) {

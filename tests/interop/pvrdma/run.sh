@@ -21,6 +21,17 @@ row "ib_atomic_lat -d DEV -x GID -p PORT -F -n 50"
 row "rping -C 10 -V" "-c -a OTHER" "-s -a MINE"
 row "$exchange" "--seed ${SEED:-$RANDOM} --tests rc.in_flight,ud.send,rc.bad_rkey OTHER"
 
+# Whether a worker maps the machine's memory.
+maps_memory() {
+  local worker
+  for worker in $(workers); do
+    if grep -q memory-backend-memfd "/proc/$worker/maps"; then return 0; fi
+  done
+  return 1
+}
+maps_none() { ! maps_memory; }
+maps_memory || fail "the machine's memory is reached: $(<"$T/device.log")"
+
 say "by packets, as between two hosts"
 ctl fabric set shared --reach wire >/dev/null
 row "rping -C 11 -V" "-c -a OTHER" "-s -a MINE"
@@ -61,6 +72,7 @@ restart_daemon() {
 }
 say "the workers are killed while data come and go"
 beside kill_workers
+maps_memory || fail "the next worker reaches the machine's memory"
 say "vrdmad is killed, and started again"
 beside restart_daemon
 
@@ -87,6 +99,7 @@ say "the machine is killed while data come and go"
 begin "ib_write_bw -d DEV -x GID -p PORT -F -D 60 -s 65536"
 kill_programs machine
 wait_until 10 has_gone 1 || fail "objects stay: $(<"$T/quota"); vrdma-pvrdma says: $(<"$T/device.log")"
+wait_until 10 maps_none || fail "a worker keeps the memory of a machine that has gone"
 reap client 20
 grep -E '^ *Failed status' "$T/client.log" || fail "the other end has no error: $(<"$T/client.log")"
 say "the next machine comes, and ends"

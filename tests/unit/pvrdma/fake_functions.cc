@@ -13,6 +13,7 @@
 #undef ibv_query_gid
 
 using vrdma::fake::Cq;
+using vrdma::fake::make_mr;
 using vrdma::fake::Pd;
 using vrdma::fake::Qp;
 using vrdma::fake::Srq;
@@ -32,19 +33,24 @@ void drain(int fd) {
   (void)!::read(fd, &unused, sizeof unused);
 }
 
-ibv_mr* make_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
-  if (!fake().may_make()) return nullptr;
+}  // namespace
+
+namespace vrdma::fake {
+
+ibv_mr* make_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access, bool shown) {
+  if (!Verbs::now->may_make()) return nullptr;
   auto* const mr = new ibv_mr{};
   mr->context = pd->context;
   mr->pd = pd;
   mr->addr = addr;
   mr->length = length;
-  mr->lkey = mr->rkey = fake().add_region({reinterpret_cast<uint64_t>(addr), length, iova, access});
+  mr->lkey = mr->rkey =
+      Verbs::now->add_region({reinterpret_cast<uint64_t>(addr), length, iova, access, shown});
   ++of<Pd>(pd)->users;
   return mr;
 }
 
-}  // namespace
+}  // namespace vrdma::fake
 
 extern "C" {
 
@@ -122,14 +128,14 @@ int ibv_dealloc_pd(ibv_pd* ibv) {
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
-  return make_mr(pd, addr, length, reinterpret_cast<uint64_t>(addr), access);
+  return make_mr(pd, addr, length, reinterpret_cast<uint64_t>(addr), access, false);
 }
 ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
-  return make_mr(pd, addr, length, iova, access);
+  return make_mr(pd, addr, length, iova, access, false);
 }
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                          unsigned int access) {
-  return make_mr(pd, addr, length, iova, static_cast<int>(access));
+  return make_mr(pd, addr, length, iova, static_cast<int>(access), false);
 }
 int ibv_dereg_mr(ibv_mr* mr) {
   fake().remove_region(mr->lkey);

@@ -2,19 +2,31 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
+
+#include "client/verbs/shortcuts.h"
+#include "core/ipc/page_table.h"
 
 namespace vrdma::fake {
 
 Verbs* Verbs::now = nullptr;
 
 namespace {
+
+ibv_mr* reg_shown_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
+  return make_mr(pd, addr, length, iova, static_cast<int>(access), true);
+}
 
 void must(bool holds) {
   if (!holds) std::abort();
@@ -76,6 +88,15 @@ Verbs::Verbs() {
   must(now == nullptr);
   now = this;
   std::strcpy(device.name, "fake0");
+  static const client::Shortcuts kShortcuts{
+      .create_qp = nullptr,
+      .connect_qp = nullptr,
+      .fail_qp = nullptr,
+      .is_lost = nullptr,
+      .show_memory = [](ibv_context*, std::span<const int> files) { return now->show(files); },
+      .reg_shown_mr = reg_shown_mr};
+  extended.priv = reinterpret_cast<verbs_ex_private*>(const_cast<client::Shortcuts*>(&kShortcuts));
+  context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   context.device = &device;
   context.ops.poll_cq = poll_cq;
   context.ops.req_notify_cq = req_notify_cq;
@@ -134,6 +155,63 @@ uint32_t Verbs::add_region(const Region& region) {
 
 void Verbs::remove_region(uint32_t key) { must(regions_.erase(key) == 1); }
 
+int Verbs::show(std::span<const int> files) {
+  if (view_error != 0) return view_error;
+  must(files.empty() || files.size() >= 2);
+  ++views_;
+  shown_.clear();
+  for (const int file : files) shown_.emplace_back(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+  return 0;
+}
+
+namespace {
+
+// As maps(5) tells; no file: inode 0.
+std::pair<ino_t, uint64_t> mapped_at(uint64_t addr) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long from = 0, to = 0, offset = 0, inode = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx %*s %lx %*s %lu", &from, &to, &offset, &inode) == 4 &&
+        addr >= from && addr < to)
+      return {inode, offset + (addr - from)};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool Verbs::is_shown_right(uint64_t addr, uint64_t length) const {
+  constexpr uint64_t kPage = ipc::kShownPage;
+  if (shown_.empty()) return false;
+  for (uint64_t page = addr / kPage; page * kPage < addr + length; ++page) {
+    ipc::PageEntry entry = 0;
+    if (::pread(shown_[0].get(), &entry, sizeof entry, static_cast<off_t>(page * sizeof entry)) !=
+        sizeof entry)
+      return false;
+    const auto [inode, offset] = mapped_at(page * kPage);
+    if (inode == 0 && entry == 0) continue;  // it was taken away
+    const uint32_t file = entry >> ipc::kPageBits;
+    struct stat status {};
+    if (file == 0 || file >= shown_.size() || ::fstat(shown_[file].get(), &status) != 0 ||
+        status.st_ino != inode || entry != ipc::page_entry(file - 1, offset / kPage))
+      return false;
+  }
+  return true;
+}
+
+size_t Verbs::entries_of(const base::Fd& page_table) {
+  size_t count = 0;
+  for (off_t at = 0; (at = ::lseek(page_table.get(), at, SEEK_DATA)) >= 0;) {
+    std::array<ipc::PageEntry, 1024> some{};
+    const ssize_t got = ::pread(page_table.get(), some.data(), sizeof some, at);
+    must(got == sizeof some);
+    count += static_cast<size_t>(
+        std::ranges::count_if(some, [](ipc::PageEntry entry) { return entry != 0; }));
+    at += got;
+  }
+  return count;
+}
+
 // nullptr: a protection error, as an adapter finds it.
 uint8_t* Verbs::resolve(uint32_t key, uint64_t addr, uint64_t length, int access) const {
   const auto found = regions_.find(key);
@@ -143,6 +221,7 @@ uint8_t* Verbs::resolve(uint32_t key, uint64_t addr, uint64_t length, int access
       length > region.length - (addr - region.iova))
     return nullptr;
   const uint64_t at = region.addr + (addr - region.iova);
+  must(!region.shown || is_shown_right(at, length));
   if (!permits(at, length)) {
     must((region.access & IBV_ACCESS_ON_DEMAND) != 0);  // what is registered must be there
     return nullptr;

@@ -2,7 +2,8 @@
 // by the test. Queue pairs reach each other by number; requests are executed when the test says so.
 //
 // It aborts on what no correct caller does: a key or an address that was never registered, an
-// object that is freed while others use it, one that is freed twice.
+// object that is freed while others use it, one that is freed twice, a page table that says
+// something else than the process's mappings of a region that is shown to workers.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,13 +13,17 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
+
+#include "core/base/fd.h"
 
 namespace vrdma::fake {
 
 struct Region {
   uint64_t addr, length, iova;
   int access;
+  bool shown = false;  // of Shortcuts::reg_shown_mr
 };
 
 struct Send {
@@ -55,6 +60,9 @@ struct Qp {
   std::deque<Receive> receives;
 };
 
+// Behind ibv_reg_mr and its kin.
+ibv_mr* make_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access, bool shown);
+
 class Verbs {
  public:
   Verbs();
@@ -65,6 +73,7 @@ class Verbs {
   // Whether this process has such memory. What it does not have may be in regions on demand alone.
   std::function<bool(uint64_t addr, uint64_t length)> permits;
   uint32_t fail_after = UINT32_MAX;  // so many more objects can be made
+  int view_error = 0;                // of Shortcuts::show_memory
 
   // Executes what was posted. The number of requests.
   size_t run();
@@ -74,11 +83,17 @@ class Verbs {
   [[nodiscard]] size_t address_handles() const { return handles_; }
   [[nodiscard]] const std::map<uint32_t, Region>& regions() const { return regions_; }
   [[nodiscard]] Qp* find(uint32_t qpn) const;
+  // The files that are shown to workers, the page table first; and how often they were told.
+  [[nodiscard]] const std::vector<base::Fd>& shown() const { return shown_; }
+  [[nodiscard]] size_t views() const { return views_; }
+  // Entries of the page table.
+  [[nodiscard]] static size_t entries_of(const base::Fd& page_table);
 
   // ---- behind the functions of libibverbs
   static Verbs* now;
   ibv_device device{};
-  ibv_context context{};
+  verbs_context extended{};
+  ibv_context& context = extended.context;
   ibv_comp_channel channel{};
   std::deque<ibv_cq*> told;
   std::deque<ibv_async_event> events;
@@ -88,6 +103,7 @@ class Verbs {
   void flush(Qp* qp);
   uint32_t add_region(const Region& region);
   void remove_region(uint32_t key);
+  [[nodiscard]] int show(std::span<const int> files);
   std::map<uint32_t, Qp*> qps;
   uint32_t next_qpn = 100;
   size_t handles_ = 0;
@@ -97,8 +113,11 @@ class Verbs {
   std::vector<uint8_t> gather(const std::vector<ibv_sge>& sges) const;
   uint32_t scatter(const std::vector<ibv_sge>& sges, const std::vector<uint8_t>& bytes) const;
   uint8_t* resolve(uint32_t key, uint64_t addr, uint64_t length, int access) const;
+  [[nodiscard]] bool is_shown_right(uint64_t addr, uint64_t length) const;
   void deliver(Qp* from, Qp* to, const ibv_send_wr& wr, const std::vector<uint8_t>& bytes);
   std::map<uint32_t, Region> regions_;
+  std::vector<base::Fd> shown_;
+  size_t views_ = 0;
   uint32_t next_key_ = 0x1000;
   size_t made_ = 0;
 };

@@ -550,11 +550,14 @@ TEST_F(Connected, WritesIntoScatteredPages) {
   constexpr uint64_t kPages = 8;
   const base::Fd files[] = {base::make_memfd("test-ram", kPages * kPage).value(),
                             base::make_memfd("test-ram", kPages * kPage).value()};
-  std::vector<rdma::Extent> extents;
+  const base::Fd table = base::make_memfd("test-table", ipc::kPageTableSize).value();
+  const auto entries =
+      base::Mapping::shared(table, ipc::kPageTableSize, 0, PROT_READ | PROT_WRITE).value();
   for (uint64_t i = 0; i < kPages; ++i)
-    extents.push_back(
-        {kBase + i * kPage, kPage, files[i % 2].duplicate().value(), (kPages - 1 - i) * kPage});
-  b.context.process->set_space(rdma::AddressSpace::of_extents(std::move(extents), {}).value());
+    entries.at<ipc::PageEntry>(0)[kBase / kPage + i] = ipc::page_entry(i % 2, kPages - 1 - i);
+  const rdma::AddressSpace::File shown[] = {{&files[0], kPages * kPage},
+                                            {&files[1], kPages * kPage}};
+  ASSERT_TRUE(b.context.process->space()->show(&table, shown));
   fill(a.memory(), kPages * kPage);
   const auto length = static_cast<uint32_t>(kPages * kPage - 10);
   EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, kBase + 5, b_key), {{kBase + 5, length, a_key}}),

@@ -5,11 +5,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <optional>
 #include <random>
 
 #include "core/base/mapping.h"
 #include "pvrdma/encoding/registers.h"
+#include "tests/unit/pvrdma/fake_verbs.h"
 
 namespace vrdma::pvrdma {
 namespace {
@@ -155,6 +158,116 @@ TEST_F(GuestRamTest, ADirectoryHasTwoLevels) {
   EXPECT_FALSE(ram_->directory(10 * kPageSize + 8, 1));
   top[0] = 10 * kPageSize;  // names itself: a list of what it contains
   EXPECT_TRUE(ram_->directory(10 * kPageSize, 2));
+}
+
+// What workers would find by the page table and the files, after any order of events.
+class ShownTest : public GuestRamTest {
+ protected:
+  struct Viewer final : MemoryViewer {
+    int view(std::span<const int> all) override {
+      if (error != 0) return error;
+      ++views;
+      files.clear();
+      for (const int file : all) files.emplace_back(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+      return 0;
+    }
+    std::vector<base::Fd> files;
+    int error = 0, views = 0;
+  } viewer_;
+
+  ShownTest() {
+    ram_ = GuestRam::create(&viewer_).value();
+    EXPECT_EQ(0, ram_->map(0, kSize / 2, file_.duplicate().value(), 0));
+    EXPECT_EQ(0, ram_->map(kHigh, kSize / 2, file_.duplicate().value(), kSize / 2));
+  }
+  // The first byte of a page as a worker reads it; nothing: the table does not know the page.
+  std::optional<uint8_t> find(const uint8_t* page) const {
+    ipc::PageEntry entry = 0;
+    EXPECT_EQ(ssize_t{sizeof entry}, ::pread(ram_->page_table().get(), &entry, sizeof entry,
+                                             static_cast<off_t>(reinterpret_cast<uintptr_t>(page) /
+                                                                kPageSize * sizeof entry)));
+    const uint32_t file = entry >> ipc::kPageBits;
+    if (file == 0) return std::nullopt;
+    EXPECT_LT(file, viewer_.files.size());
+    uint8_t byte = 0;
+    EXPECT_EQ(1, ::pread(viewer_.files[file].get(), &byte, 1,
+                         static_cast<off_t>((entry & ((1u << ipc::kPageBits) - 1)) * kPageSize)));
+    return byte;
+  }
+};
+
+TEST_F(ShownTest, WorkersFindEachPage) {
+  const std::vector<uint64_t> list{9 * kPageSize, kHigh + kPageSize, 10 * kPageSize, kPageSize};
+  EXPECT_EQ(0, viewer_.views) << "nothing is shown before it is used";
+  {
+    auto pages = ram_->show(list, Pages::After::kNothing);
+    ASSERT_TRUE(pages);
+    EXPECT_FALSE(find(pages->bytes())) << "a ring is nobody's but ours";
+    ASSERT_TRUE(ram_->show_to_workers(&*pages));
+    EXPECT_EQ(1, viewer_.views);
+    Pages moved = std::move(*pages);
+    for (size_t i = 0; i < list.size(); ++i)
+      EXPECT_EQ(content(list[i]), find(moved.bytes() + i * kPageSize)) << i;
+    // What is taken away they are told of, when they do not find it any more.
+    ASSERT_EQ(0, ram_->unmap(kHigh, kSize / 2));
+    EXPECT_EQ(2, viewer_.views);
+    EXPECT_FALSE(find(moved.bytes() + kPageSize));
+    EXPECT_EQ(content(list[2]), find(moved.bytes() + 2 * kPageSize));
+    EXPECT_EQ(3u, fake::Verbs::entries_of(ram_->page_table()));
+  }
+  EXPECT_EQ(0u, fake::Verbs::entries_of(ram_->page_table()));
+  EXPECT_EQ(2u, viewer_.files.size());
+  ASSERT_EQ(0, ram_->unmap(0, kSize / 2));
+  EXPECT_TRUE(viewer_.files.empty()) << "the last of the file";
+}
+
+TEST_F(ShownTest, FilesComeAndGo) {
+  std::mt19937_64 random(7);
+  constexpr uint64_t kPages = 4, kPlaces = 12;
+  std::vector<base::Fd> files;
+  for (uint64_t i = 0; i < kPlaces; ++i) {
+    files.push_back(base::make_memfd("ram", kPages * kPageSize).value());
+    const auto byte = static_cast<uint8_t>(200 + i);
+    for (uint64_t page = 0; page < kPages; ++page)
+      ASSERT_EQ(1, ::pwrite(files[i].get(), &byte, 1, static_cast<off_t>(page * kPageSize)));
+  }
+  const auto place = [&](uint64_t i) { return 2 * kHigh + i * kPages * kPageSize; };
+  std::array<bool, kPlaces> is_there{};
+  std::array<std::optional<Pages>, kPlaces> shown;
+  size_t refused = 0;
+  for (int step = 0; step < 3000; ++step) {
+    const uint64_t i = random() % kPlaces;
+    if (!is_there[i]) {
+      ASSERT_EQ(0, ram_->map(place(i), kPages * kPageSize, files[i].duplicate().value(), 0));
+    } else if (!shown[i] && random() % 2 == 0) {
+      auto pages = ram_->show(std::vector<uint64_t>{place(i) + kPageSize}, Pages::After::kNothing);
+      ASSERT_TRUE(pages);
+      viewer_.error = random() % 8 == 0 ? EBUSY : 0;
+      const bool is_shown = ram_->show_to_workers(&*pages);
+      viewer_.error = 0;
+      refused += is_shown ? 0 : 1;
+      EXPECT_EQ(is_shown, find(pages->bytes()).has_value());
+      if (is_shown) shown[i] = std::move(*pages);
+      continue;
+    } else {
+      if (random() % 2 == 0) shown[i].reset();
+      ASSERT_EQ(0, ram_->unmap(place(i), kPages * kPageSize));
+      if (shown[i]) {
+        EXPECT_FALSE(find(shown[i]->bytes()));
+      }
+      shown[i].reset();
+    }
+    is_there[i] = !is_there[i];
+    for (uint64_t k = 0; k < kPlaces; ++k)
+      if (shown[k]) {
+        ASSERT_EQ(200 + k, find(shown[k]->bytes()).value_or(0));
+      }
+  }
+  EXPECT_GT(refused, 0u) << "seven files are shown at most";
+  for (auto& pages : shown) pages.reset();
+  ram_->unmap_all();
+  EXPECT_TRUE(viewer_.files.empty());
+  EXPECT_EQ(0u, fake::Verbs::entries_of(ram_->page_table()));
 }
 
 }  // namespace

@@ -187,6 +187,9 @@ TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   const auto channel = ipc::make_event_ends(1).value();
   of_worker(*kit).anchors->put_channel(7, file_id(channel.write).inode);
   of_worker(*kit).anchors->put_channel(8, 1);  // that one the program has closed
+  const base::Fd table = base::make_memfd("shown-table", 1 << 20).value();
+  const base::Fd ram = base::make_memfd("shown-ram", 8192).value();
+  of_worker(*kit).anchors->put_shown({{file_id(table), 1 << 20}, {file_id(ram), 8192}});
   Furnisher next;
   next.begin(temp.path(), {}, 10, 101, kPatience);
   auto adopted = adopt(next, kit->session);
@@ -200,12 +203,27 @@ TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   EXPECT_TRUE(again.arena_read_only.valid());
   EXPECT_EQ(again.channels.size(), 1u);
   EXPECT_EQ(file_id(again.channels.at(7)), file_id(channel.write));
+  ASSERT_EQ(again.shown.size(), 2u);
+  EXPECT_EQ(file_id(again.shown[0].file), file_id(table));
+  EXPECT_EQ(again.shown[0].is.size, uint64_t{1} << 20);
+  EXPECT_EQ(file_id(again.shown[1].file), file_id(ram));
   EXPECT_EQ(adopted[0].caller->peer().pid, ::getpid());
   ASSERT_TRUE(next.furnish(next.add(kVdevice, caller()), kRed, kit->memory_id))
       << "it may present its memory again";
   EXPECT_EQ(files(), 4u);
   next.ended(adopted[0].connection);
   EXPECT_EQ(files(), 2u);
+}
+
+TEST_F(Furnishers, LeaveOutASessionThatShowsMemoryOfAnotherSize) {
+  const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
+  ASSERT_TRUE(kit);
+  of_worker(*kit).journal->begin();
+  const base::Fd ram = base::make_memfd("shown-ram", 8192).value();
+  of_worker(*kit).anchors->put_shown({{file_id(ram), 4096}});
+  Furnisher next;
+  next.begin(temp.path(), {}, 10, 101, kPatience);
+  EXPECT_TRUE(adopt(next, kit->session).empty());
 }
 
 // A worker writes the files of its sessions. It may not make one of another process its own.

@@ -66,6 +66,8 @@ TEST_F(BothFiles, GiveTheNextDaemonAnImageAndItsAnchors) {
     files.anchors->erase_channel(2);
     files.anchors->put_domain(5, {6, 7});
     files.anchors->put_packet_socket();
+    files.anchors->put_shown({{{8, 9}, 10}, {{11, 12}, 13}, {{14, 15}, 16}});
+    files.anchors->put_shown({{{8, 9}, 10}, {{14, 15}, 16}});
     files.anchors->put_epoch(12);
     files.keep();
   }
@@ -77,6 +79,7 @@ TEST_F(BothFiles, GiveTheNextDaemonAnImageAndItsAnchors) {
   EXPECT_EQ(anchors.of.packet_socket, 1u);
   EXPECT_EQ(anchors.channels, (std::map<uint32_t, uint64_t>{{1, 99}}));
   EXPECT_EQ(anchors.domains.at(5), (FileId{6, 7}));
+  EXPECT_EQ(anchors.shown, (std::vector<ShownFile>{{{8, 9}, 10}, {{14, 15}, 16}}));
   EXPECT_TRUE(files->journal->is_open());
   EXPECT_TRUE(files->journal->image().size() < 2048) << "control reads no object";
   const auto by_worker = writable();

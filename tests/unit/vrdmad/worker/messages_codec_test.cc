@@ -29,7 +29,7 @@ std::vector<ToWorker> to_worker() {
   peer.gids = {1, 2, 3, 4};
   peer.network_namespace = {5, 6};
   const Known program{9, peer};
-  const KitValues kit{3, {1, 2}, {3, 4}, "/kubepods/pod7", 0x3f};
+  const KitValues kit{3, {1, 2}, {3, 4}, "/kubepods/pod7", 0x3f, {{{5, 6}, 4096}}};
   add.capabilities.max_message = 1ull << 40;
   add.capabilities.max_mtu = 3;
   add.limits = {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}};
