@@ -13,6 +13,14 @@ machine() {
   wait_until 60 there_ended || fail "$3 does not end in the machine"
   figure "$2" | tee -a "$T/machine_$1"
 }
+# from_machine NAME FIELD COMMAND...: the other way.
+from_machine() {
+  spawn server a nobody "${@:3}" -d va -x "$INDEX_A" -p $PORT -F
+  wait_until 20 listens server || fail "$3 does not listen"
+  in_machine "${@:3}" -d "$DEVICE_B" -x "$INDEX_B" -p $PORT -F 10.0.0.1 >"$T/client.log" 2>&1 || fail "$3: $(<"$T/client.log")"
+  reap server 20
+  figure "$2" | tee -a "$T/from_machine_$1"
+}
 # host NAME FIELD COMMAND...: to one of the host on the same vdevice; they find each other by the veth's address.
 host() {
   spawn server b nobody "${@:3}" -d vb -x "$(gid_index b vb 10.0.0.2)" -p $PORT -F
@@ -44,9 +52,11 @@ for ((round = 0; round < rounds; ++round)); do
     $side sleeping 5 ib_send_lat -e -s 8 -n 500
     $side polling 5 ib_send_lat -s 8 -n 500
   done
+  from_machine bw 4 ib_write_bw -s 1048576 -D "$seconds"
+  from_machine small_bw 4 ib_write_bw -s 4096 -D "$seconds"
   tcp lat tcp_lat 8 1e3
 done
-for file in tcp_bw {machine,host}_{bw,small_bw} tcp_lat {machine,host}_{sleeping,polling}; do
+for file in tcp_bw {machine,from_machine,host}_{bw,small_bw} tcp_lat {machine,host}_{sleeping,polling}; do
   echo "$file $(median "$file")"
 done
 shut_down
