@@ -78,7 +78,8 @@ void ShownMemory::hide(const FileKey& key) {
   const auto found = std::ranges::find_if(
       files_, [&](const File& one) { return one.file.valid() && one.key == key; });
   if (found == files_.end()) return;
-  found->file.reset();
+  // A worker that takes the session over meanwhile looks for it.
+  const base::Fd until_told = std::move(found->file);
   wait();
 }
 
