@@ -1,7 +1,7 @@
 // Private calls of librdmacm and vrdma-pvrdma. The first: the state changes of verbs in fewer
 // requests to the daemon; the second: memory that lies in files of a VMM. They find the calls by
-// verbs_context::priv. Another libibverbs uses that field for
-// other purposes, but these two never see its contexts.
+// verbs_context::priv. Another libibverbs uses that field for other purposes: librdmacm never sees
+// its contexts, and vrdma-pvrdma is linked with ours.
 //
 // Errors and conventions as in virtual.h. Any thread.
 #pragma once
