@@ -1,5 +1,7 @@
 #include "transport/move.h"
 
+#include <algorithm>
+
 namespace vrdma::transport {
 
 std::vector<rdma::Reach::Part> move_in_place(const rdma::PieceList& pieces,
@@ -18,6 +20,12 @@ std::vector<rdma::Reach::Part> move_in_place(const rdma::PieceList& pieces,
     offset += piece.length;
   }
   return left;
+}
+
+uint64_t end_of(const rdma::PieceList& target, uint64_t size) {
+  if (target.count == 0) return 0;
+  const rdma::Piece& last = target.pieces[target.count - 1];
+  return std::min(size, (last.addr + last.length - 1) % sizeof(uint64_t) + 1);
 }
 
 std::function<void(bool ok)> while_arriving(rdma::Qp& qp, std::function<void(bool ok)> done) {

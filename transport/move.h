@@ -29,6 +29,10 @@ namespace vrdma::transport {
                         std::shared_ptr<base::CpuMeter> payer, std::function<void(bool ok)> done,
                         std::function<void(ipc::Mark)> mark = {});
 
+// How many of the last `size` bytes that go to `target` are the end of the message, which is seen
+// at once and for which programs wait: those of one aligned word.
+[[nodiscard]] uint64_t end_of(const rdma::PieceList& target, uint64_t size);
+
 // `done`, which lasts as long as bytes may arrive by way of `qp`.
 [[nodiscard]] std::function<void(bool ok)> while_arriving(rdma::Qp& qp,
                                                           std::function<void(bool ok)> done);

@@ -322,6 +322,8 @@ uint32_t Context::take_key(KeyRecord::Object object, uint32_t wanted) {
 }
 
 void Context::set_key(uint32_t key, const Region* region) {
+  if (process != nullptr && process->reach() != nullptr && key_record.find(key) != nullptr)
+    process->reach()->interrupt_relays();
   key_record.set(key, region);
   write_key(keys(), key, region);
   arena->at<ipc::ArenaHeader>(0)->key_changes.fetch_add(1, std::memory_order_release);

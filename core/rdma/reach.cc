@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "core/rdma/mappings.h"
@@ -49,26 +50,29 @@ bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
   return store(file, job, true, reinterpret_cast<uint8_t*>(&fresh), word.addr, sizeof fresh);
 }
 
-// Invalid once the memory's reach has gone.
-base::Fd open(const Reach::Memory& memory, base::Fd MemoryFiles::*which,
-              const ReachThreads::Descriptors& descriptors) {
+// -1 once the memory's reach has gone.
+int open_memory(const Reach::Memory& memory, ReachThreads::Descriptors& descriptors) {
   const std::lock_guard lock(*memory.guard);
-  const base::Fd& file = memory.files.*which;
+  const base::Fd& file = memory.files.memory;
+  return file.valid() ? descriptors.keep(file.get(), memory.serial) : -1;
+}
+
+// Invalid then.
+base::Fd open_maps(const Reach::Memory& memory, const ReachThreads::Descriptors& descriptors) {
+  const std::lock_guard lock(*memory.guard);
+  const base::Fd& file = memory.files.maps;
   return file.valid() ? descriptors.take(file.get()) : base::Fd();
 }
 
 bool perform(const Reach::Memory& memory, const Reach::Job& job, const Reach::Part& part,
-             const ReachThreads::Descriptors& descriptors) {
-  if (job.only_asked) {
-    const base::Fd maps = open(memory, &MemoryFiles::maps, descriptors);
-    return mappings_permit(maps, part.addr, part.length, job.write);
-  }
-  const base::Fd file = open(memory, &MemoryFiles::memory, descriptors);
-  if (job.change) return change(file.get(), memory, job);
+             ReachThreads::Descriptors& descriptors) {
+  if (job.only_asked)
+    return mappings_permit(open_maps(memory, descriptors), part.addr, part.length, job.write);
+  const int file = open_memory(memory, descriptors);
+  if (job.change) return change(file, memory, job);
   uint8_t* const bytes = job.buffer->data() + part.offset;
-  return job.write
-             ? store(file.get(), job, &part == &job.parts.back(), bytes, part.addr, part.length)
-             : transfer(file.get(), false, bytes, part.addr, part.length);
+  return job.write ? store(file, job, &part == &job.parts.back(), bytes, part.addr, part.length)
+                   : transfer(file, false, bytes, part.addr, part.length);
 }
 
 bool touches(const Reach::Job& job, const Reach::Memory* memory) {
@@ -93,20 +97,26 @@ void take_touching(std::deque<Reach::Job>& from, const Reach::Memory* memory,
 
 Reach::Reach(base::EventLoop& loop, Memory memory, std::shared_ptr<ReachThreads> threads)
     : loop_(loop), threads_(std::move(threads)) {
+  shared_->threads = threads_;
+  shared_->alive = alive_;
   shared_->loop = &loop;
   shared_->memory = std::move(memory);
+  shared_->memory.serial = ReachThreads::Descriptors::next_serial();
 }
 
 Reach::~Reach() {
+  leave_relays();
   auto releases = std::exchange(releases_, {});
-  std::vector<Job> ignored;
-  for (auto& [id, release] : releases) revoke(*shared_, std::move(release), &ignored);
-  std::deque<Job> dropped;  // not under the lock: they own others' objects
+  std::vector<Job> dropped;  // not under the lock: they own others' objects
+  for (auto& [id, release] : releases) revoke(*shared_, std::move(release), &dropped);
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->stopped = true;
-    dropped.swap(shared_->jobs);
+    std::move(shared_->jobs.begin(), shared_->jobs.end(), std::back_inserter(dropped));
+    shared_->jobs.clear();
   }
+  for (Job& job : dropped)
+    if (job.relaying != nullptr) job.done(false);  // the other side goes on
   // Here, and not by whoever drops `shared_` last: that may be a thread with another table.
   const std::lock_guard lock(*shared_->memory.guard);
   shared_->memory.files = {};
@@ -115,6 +125,7 @@ Reach::~Reach() {
 void Reach::replace(MemoryFiles files) {
   const std::lock_guard lock(*shared_->memory.guard);
   shared_->memory.files = std::move(files);
+  shared_->memory.serial = ReachThreads::Descriptors::next_serial();
 }
 
 bool Reach::may_write() const {
@@ -135,26 +146,52 @@ void Reach::enqueue(Job job) {
     --pending_;
     then(ok);
   };
+  schedule(std::move(job));
+}
+
+void Reach::schedule(Job job) {
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->jobs.push_back(std::move(job));
     if (std::exchange(shared_->scheduled, true)) return;
   }
-  if (threads_->run([shared = shared_, threads = std::weak_ptr(threads_),
-                     alive = std::weak_ptr(alive_)](ReachThreads::Here& here) {
-        take_turn(shared, threads, alive, here);
-      }))
-    return;
-  // There is no thread: the job, which is the only one, fails.
-  const std::lock_guard lock(shared_->mutex);
-  shared_->scheduled = false;
-  loop_.post([alive = std::weak_ptr(alive_), done = std::move(shared_->jobs.back().done)] {
-    if (!alive.expired()) done(false);
-  });
-  shared_->jobs.pop_back();
+  if (!begin_turn(shared_)) fail_all(shared_, nullptr);
+}
+
+// There is no thread, and none can be made.
+void Reach::fail_all(const std::shared_ptr<Shared>& shared, ReachThreads::Descriptors* from) {
+  std::deque<Job> failed;
+  {
+    const std::lock_guard lock(shared->mutex);
+    shared->scheduled = false;
+    failed.swap(shared->jobs);
+  }
+  for (Job& job : failed) {
+    if (job.relaying != nullptr)
+      finish(job.relaying, job.write ? RelayEnd::kNotWritten : RelayEnd::kNotRead, from);
+    else
+      (void)tell(*shared, std::move(job.done), false, from);
+  }
+}
+
+bool Reach::tell(Shared& shared, std::function<void(bool)> done, bool ok,
+                 ReachThreads::Descriptors* from) {
+  return post(
+      shared,
+      [alive = shared.alive, then = std::move(done), ok] {
+        if (!alive.expired()) then(ok);
+      },
+      from);
+}
+
+bool Reach::begin_turn(const std::shared_ptr<Shared>& shared) {
+  const auto threads = shared->threads.lock();
+  return threads != nullptr &&
+         threads->run([shared](ReachThreads::Here& here) { take_turn(shared, here); });
 }
 
 void Reach::barrier(std::function<void()> done) {
+  interrupt_relays();
   if (pending_ == 0 && waiting_.empty()) return done();
   Job job;
   job.done = [then = std::move(done)](bool) { then(); };
@@ -163,6 +200,7 @@ void Reach::barrier(std::function<void()> done) {
 
 std::shared_ptr<void> Reach::pause(std::function<void()> ready) {
   ++pauses_;
+  interrupt_relays();
   if (pending_ == 0) {
     ready();
   } else {
@@ -181,6 +219,7 @@ void Reach::end_pause() {
 }
 
 void Reach::release(const Reach& owner, std::function<void()> done) {
+  interrupt_relays();
   if (pending_ == 0 && waiting_.empty()) return done();
   const uint64_t id = next_release_++;
   Release& release = releases_[id];
@@ -227,22 +266,27 @@ bool Reach::begin_to_touch(Shared& shared, const Memory& memory) {
   return true;
 }
 
-void Reach::end_to_touch(Shared& shared, const ReachThreads::Descriptors& descriptors) {
+void Reach::end_to_touch(Shared& shared, ReachThreads::Descriptors& descriptors) {
   std::vector<Shared::Wait> waits;
   {
     const std::lock_guard lock(shared.mutex);
     shared.touched = nullptr;
     waits.swap(shared.waits);
   }
-  for (auto& wait : waits) {
-    const std::lock_guard lock(wait.owner->mutex);
-    if (wait.owner->stopped) continue;
-    const base::Fd waker = descriptors.take(wait.owner->loop->waker());
-    wait.owner->loop->post(std::move(wait.done), waker.get());
-  }
+  for (auto& wait : waits) (void)post(*wait.owner, std::move(wait.done), &descriptors);
 }
 
-bool Reach::run(Shared& shared, const Job& job, const ReachThreads::Descriptors& descriptors) {
+bool Reach::post(Shared& shared, std::function<void()> work, ReachThreads::Descriptors* from) {
+  const std::lock_guard lock(shared.mutex);
+  if (shared.stopped) return false;
+  if (from == nullptr)
+    shared.loop->post(std::move(work));
+  else
+    shared.loop->post(std::move(work), from->keep(shared.loop->waker(), shared.waker_serial));
+  return true;
+}
+
+bool Reach::run(Shared& shared, const Job& job, ReachThreads::Descriptors& descriptors) {
   for (const Part& part : job.parts) {
     const Memory& memory = memory_of(part, shared.memory);
     if (!begin_to_touch(shared, memory)) return false;
@@ -254,10 +298,7 @@ bool Reach::run(Shared& shared, const Job& job, const ReachThreads::Descriptors&
 }
 
 // One job; the next one is another turn, behind those of other processes.
-void Reach::take_turn(const std::shared_ptr<Shared>& shared,
-                      const std::weak_ptr<ReachThreads>& threads, const std::weak_ptr<int>& alive,
-                      ReachThreads::Here& here) {
-  const ReachThreads::Descriptors& descriptors = here.descriptors;
+void Reach::take_turn(const std::shared_ptr<Shared>& shared, ReachThreads::Here& here) {
   Job job;
   {
     const std::lock_guard lock(shared->mutex);
@@ -270,21 +311,21 @@ void Reach::take_turn(const std::shared_ptr<Shared>& shared,
     shared->revoked.clear();
   }
   if (job.payer != nullptr) here.payer = std::move(job.payer);
-  const bool ok = run(*shared, job, descriptors);
-  const std::lock_guard lock(shared->mutex);
-  if (shared->stopped) return;  // nobody waits, and the loop may have gone
-  const base::Fd waker = descriptors.take(shared->loop->waker());
-  shared->loop->post(
-      [alive, done = std::move(job.done), ok] {
-        if (!alive.expired()) done(ok);
-      },
-      waker.get());
-  // This thread is there to take it.
-  const auto more = threads.lock();
-  shared->scheduled = !shared->jobs.empty() && more != nullptr &&
-                      more->run([shared, threads, alive](ReachThreads::Here& again) {
-                        take_turn(shared, threads, alive, again);
-                      });
+  const bool ok = run(*shared, job, here.descriptors);
+  if (job.relaying != nullptr) {
+    end_turn(shared, here.descriptors);
+    return go_on(std::move(job), ok, here);
+  }
+  if (tell(*shared, std::move(job.done), ok, &here.descriptors)) end_turn(shared, here.descriptors);
+}
+
+void Reach::end_turn(const std::shared_ptr<Shared>& shared, ReachThreads::Descriptors& from) {
+  {
+    const std::lock_guard lock(shared->mutex);
+    shared->scheduled = !shared->jobs.empty();
+    if (!shared->scheduled || begin_turn(shared)) return;
+  }
+  fail_all(shared, &from);
 }
 
 }  // namespace vrdma::rdma

@@ -5,6 +5,13 @@
 // for each process, so that only its own work waits for it.
 // Jobs run in the order submitted; `done` runs on the event loop's thread. Never
 // process_vm_writev: a pid survives execve(2), the descriptor does not.
+//
+// To wake a thread takes longer than to copy many pages. So a message that both its source and its
+// target must be reached for is relayed: one thread reads a part of it and writes it, part by part,
+// and the loop hears of the end only. Each access is still one of those of its process, in their
+// order, and counts among the threads of that process's vdevice. Whoever ends something on either
+// side interrupts the relay at once: no part is begun any more, and the loop looks at the keys
+// again before it goes on with the rest. A part that waits in the target's line has begun.
 #pragma once
 
 #include <chrono>
@@ -34,6 +41,7 @@ class Reach {
     MemoryFiles files;
     std::shared_ptr<std::mutex> changes;
     std::shared_ptr<std::mutex> guard = std::make_shared<std::mutex>();
+    uint64_t serial = 0;  // of files.memory; the reach sets it
   };
   struct Part {
     uint64_t addr = 0;
@@ -42,6 +50,7 @@ class Reach {
     // Of another process that let this one have its memory, or nullptr: of the reach's own.
     std::shared_ptr<const Memory> memory = nullptr;
   };
+  class Relaying;  // a relay that goes on
   struct Job {
     bool write = false;  // buffer -> memory; else memory -> buffer
     std::vector<Part> parts;
@@ -58,6 +67,22 @@ class Reach {
     std::function<void(bool ok)> done;  // ok: every byte was there and allowed
     // Who pays for it; nullptr: whose memory it is.
     std::shared_ptr<base::CpuMeter> payer = nullptr;
+    // Of which this is a part: set by the reach.
+    std::shared_ptr<Relaying> relaying = nullptr;
+  };
+  enum class RelayEnd : uint8_t { kDone, kInterrupted, kNotRead, kNotWritten };
+  struct Relay {
+    std::vector<Part> from, to;  // `offset`: in the message; in its order
+    uint64_t length = 0;         // of the message, more than 0
+    // The last part of `to` is stored by itself, with `mark` around it; see Job::mark. At most as
+    // long as the buffer.
+    std::function<void(ipc::Mark)> mark = nullptr;
+    std::shared_ptr<std::vector<uint8_t>> buffer = nullptr;  // not empty
+    // Dropped, on the loop, when nothing is written any more.
+    std::shared_ptr<void> arrival = nullptr;
+    // On the loop: so many bytes were moved, from the beginning, and why no more.
+    std::function<void(uint64_t moved, RelayEnd how)> done = nullptr;
+    std::shared_ptr<base::CpuMeter> payer = nullptr;  // as Job::payer
   };
 
   // How long release() waits for jobs before it takes the memory away from them.
@@ -76,6 +101,13 @@ class Reach {
   [[nodiscard]] bool may_write() const;
 
   void submit(Job job);
+  // From memory of this process to memory of `to`'s, which has the same loop. nullptr: not while
+  // either is paused. Else `relay.done` is called, unless both have gone.
+  [[nodiscard]] std::shared_ptr<Relaying> relay(Reach& to, Relay relay);
+  // No part of it is begun any more; loop's thread.
+  static void interrupt(Relaying& relaying);
+  // The same of all that have to do with this process, because what its keys name has changed.
+  void interrupt_relays();
   // Calls `done` when all jobs submitted so far have ended; at once if there is none.
   void barrier(std::function<void()> done);
   // Calls `done`, on the loop or at once, when no job submitted so far is going to touch the memory
@@ -89,6 +121,9 @@ class Reach {
 
  private:
   struct Shared {
+    std::weak_ptr<ReachThreads> threads;
+    std::weak_ptr<int> alive;                                          // as long as the reach
+    uint64_t waker_serial = ReachThreads::Descriptors::next_serial();  // of the loop's
     // Only while `stopped` is false is the loop sure to be there.
     std::mutex mutex;
     base::EventLoop* loop = nullptr;
@@ -114,13 +149,30 @@ class Reach {
   };
 
   void enqueue(Job job);
+  void schedule(Job job);
   void end_pause();
-  static void take_turn(const std::shared_ptr<Shared>& shared,
-                        const std::weak_ptr<ReachThreads>& threads, const std::weak_ptr<int>& alive,
-                        ReachThreads::Here& here);
-  static bool run(Shared& shared, const Job& job, const ReachThreads::Descriptors& descriptors);
+  // False: no thread can be had.
+  [[nodiscard]] static bool begin_turn(const std::shared_ptr<Shared>& shared);
+  static void take_turn(const std::shared_ptr<Shared>& shared, ReachThreads::Here& here);
+  static void end_turn(const std::shared_ptr<Shared>& shared, ReachThreads::Descriptors& from);
+  static void fail_all(const std::shared_ptr<Shared>& shared, ReachThreads::Descriptors* from);
+  static bool run(Shared& shared, const Job& job, ReachThreads::Descriptors& descriptors);
   static bool begin_to_touch(Shared& shared, const Memory& memory);
-  static void end_to_touch(Shared& shared, const ReachThreads::Descriptors& descriptors);
+  static void end_to_touch(Shared& shared, ReachThreads::Descriptors& descriptors);
+  // On the loop, if it is sure to be there. `from`: of the calling thread; nullptr: the loop's.
+  [[nodiscard]] static bool post(Shared& shared, std::function<void()> work,
+                                 ReachThreads::Descriptors* from);
+  // How a job has ended, the same way.
+  [[nodiscard]] static bool tell(Shared& shared, std::function<void(bool)> done, bool ok,
+                                 ReachThreads::Descriptors* from);
+  // A part of a relay has ended, well or not: begins the next one, or ends the relay.
+  static void go_on(Job job, bool ok, ReachThreads::Here& here);
+  [[nodiscard]] static Job job_of(const std::shared_ptr<Relaying>& relaying, bool write);
+  static void finish(const std::shared_ptr<Relaying>& relaying, RelayEnd how,
+                     ReachThreads::Descriptors* from);
+  void begins(const std::shared_ptr<Relaying>& relaying);
+  void has_ended(const std::shared_ptr<Relaying>& relaying);
+  void leave_relays();
   static void revoke(Shared& shared, Release release, std::vector<Job>* failed);
 
   base::EventLoop& loop_;
@@ -131,6 +183,7 @@ class Reach {
   uint64_t next_release_ = 0;
   size_t pending_ = 0;  // jobs that were begun, or can be
   unsigned pauses_ = 0;
+  std::vector<std::shared_ptr<Relaying>> relays_;
   std::deque<Job> waiting_;  // for their end
 };
 

@@ -20,21 +20,26 @@ namespace vrdma::rdma {
 namespace {
 
 constexpr auto kIdle = std::chrono::seconds(1);
+constexpr auto kLinger = std::chrono::microseconds(50);
 
 std::atomic<unsigned> threads_in_total = 0;
 
 }  // namespace
 
 struct ReachThreads::Shared {
-  Shared(std::shared_ptr<base::CpuMeter> pays, unsigned limit)
-      : payer(std::move(pays)), most(limit) {}
+  Shared(std::shared_ptr<base::CpuMeter> pays, unsigned limit,
+         std::shared_ptr<ReachCounters> counts)
+      : payer(std::move(pays)), most(limit), counters(std::move(counts)) {}
   const std::shared_ptr<base::CpuMeter> payer;
   const unsigned most;
+  const std::shared_ptr<ReachCounters> counters;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Turn> turns;
+  std::atomic<bool> looked_for = false;  // whoever lingers need not go on
   bool stopped = false;
-  bool held = false;  // no turn may begin yet, and one thread waits for that
+  bool held = false;     // no turn may begin yet, and one thread waits for that
+  bool lingers = false;  // one of the idle ones does
   unsigned threads = 0, idle = 0;
 };
 
@@ -52,8 +57,24 @@ base::Fd ReachThreads::Descriptors::take(int number) const {
   return base::Fd(static_cast<int>(::syscall(SYS_pidfd_getfd, daemon_.get(), number, 0)));
 }
 
-ReachThreads::ReachThreads(std::shared_ptr<base::CpuMeter> payer, unsigned most)
-    : shared_(std::make_shared<Shared>(std::move(payer), most)) {}
+uint64_t ReachThreads::Descriptors::next_serial() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
+
+int ReachThreads::Descriptors::keep(int number, uint64_t serial) {
+  for (const Kept& kept : kept_)
+    if (kept.serial == serial) return kept.fd.get();
+  base::Fd fd = take(number);
+  if (!fd.valid()) return -1;
+  Kept& place = kept_[oldest_++ % kept_.size()];
+  place = {serial, std::move(fd)};
+  return place.fd.get();
+}
+
+ReachThreads::ReachThreads(std::shared_ptr<base::CpuMeter> payer, unsigned most,
+                           std::shared_ptr<ReachCounters> counters)
+    : shared_(std::make_shared<Shared>(std::move(payer), most, std::move(counters))) {}
 
 ReachThreads::~ReachThreads() {
   std::deque<Turn> dropped;  // not under the lock: they own what may come back here
@@ -68,36 +89,96 @@ unsigned ReachThreads::count() const {
   return shared_->threads;
 }
 
-bool ReachThreads::run(Turn turn) {
-  const std::lock_guard lock(shared_->mutex);
-  const bool wanted = shared_->turns.size() >= shared_->idle && !shared_->held &&
-                      shared_->threads < shared_->most &&
-                      (shared_->threads == 0 || threads_in_total < kMostInTotal);
-  if (wanted) {
-    try {
-      // Detached: it may hang until the process whose memory it reaches ends.
-      std::thread(&ReachThreads::work, shared_).detach();
-      ++shared_->threads;
-      ++threads_in_total;
-    } catch (const std::system_error&) {
-      if (shared_->threads == 0) return false;
-    }
+const ReachCounters& ReachThreads::counters() const { return *shared_->counters; }
+
+// `shared`'s mutex is held, and there may be one more.
+void ReachThreads::start(const std::shared_ptr<Shared>& shared) {
+  if (shared->threads >= shared->most || (shared->threads > 0 && threads_in_total >= kMostInTotal))
+    return;
+  try {
+    // Detached: it may hang until the process whose memory it reaches ends.
+    std::thread(&ReachThreads::work, shared).detach();
+    ++shared->threads;
+    ++threads_in_total;
+  } catch (const std::system_error&) {
   }
-  shared_->turns.push_back(std::move(turn));
-  shared_->changed.notify_one();
+}
+
+bool ReachThreads::run(Turn turn) {
+  bool wake = false;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    Shared& shared = *shared_;
+    if (shared.turns.size() >= shared.idle && !shared.held) start(shared_);
+    if (shared.threads == 0) return false;
+    shared.turns.push_back(std::move(turn));
+    shared.looked_for.store(true, std::memory_order_release);
+    wake = !shared.lingers || shared.turns.size() > 1;
+  }
+  if (wake) shared_->changed.notify_one();
   return true;
 }
 
-bool ReachThreads::take(Shared& shared, Turn* turn) {
+void ReachThreads::count_out(Shared& shared) {
+  --shared.threads;
+  --threads_in_total;
+}
+
+// What waits for a thread of `from`'s must not wait for one that has left.
+bool ReachThreads::lend(Here& here) const {
+  Shared& to = *shared_;
+  if (here.counted == shared_) return true;
+  {
+    const std::lock_guard lock(to.mutex);
+    if (to.stopped || to.held || to.threads >= to.most ||
+        (to.threads > 0 && threads_in_total >= kMostInTotal) ||
+        (to.payer != nullptr && to.payer->wait(base::Clock::steady().now()).count() > 0))
+      return false;
+    ++to.threads;
+  }
+  const auto from = std::exchange(here.counted, shared_);
+  const std::lock_guard lock(from->mutex);
+  --from->threads;
+  if (!from->stopped && from->turns.size() > from->idle && !from->held) start(from);
+  return true;
+}
+
+// false: meanwhile there are as many as can be, and this one ends.
+bool ReachThreads::come_home(Here& here, const std::shared_ptr<Shared>& home) {
+  if (here.counted == home) return true;
+  {
+    const std::lock_guard lock(here.counted->mutex);
+    --here.counted->threads;
+  }
+  here.counted = home;
+  const std::lock_guard lock(home->mutex);
+  ++home->threads;
+  if (home->threads <= home->most) return true;
+  count_out(*home);
+  return false;
+}
+
+void ReachThreads::linger_a_moment(Shared& shared, std::unique_lock<std::mutex>& lock,
+                                   base::Linger& linger) {
+  shared.lingers = true;
+  shared.looked_for.store(false, std::memory_order_relaxed);
+  lock.unlock();
+  while (!shared.looked_for.load(std::memory_order_acquire) && linger.again()) continue;
+  lock.lock();
+  shared.lingers = false;
+}
+
+bool ReachThreads::take(Shared& shared, Turn* turn, base::Linger& linger) {
   std::unique_lock lock(shared.mutex);
   for (;;) {
     ++shared.idle;
+    if (shared.turns.empty() && !shared.stopped && !shared.lingers)
+      linger_a_moment(shared, lock, linger);
     const bool woken = shared.changed.wait_for(
         lock, kIdle, [&] { return shared.stopped || (!shared.turns.empty() && !shared.held); });
     --shared.idle;
     if (!woken || shared.stopped) {
-      --shared.threads;
-      --threads_in_total;
+      count_out(shared);
       return false;
     }
     const auto wait = shared.payer != nullptr ? shared.payer->wait(base::Clock::steady().now())
@@ -109,6 +190,7 @@ bool ReachThreads::take(Shared& shared, Turn* turn) {
   }
   *turn = std::move(shared.turns.front());
   shared.turns.pop_front();
+  shared.counters->turns.fetch_add(1, std::memory_order_relaxed);
   // Who was told of the others may have gone on sleeping, because they were held.
   if (!shared.turns.empty() && shared.idle > 0) shared.changed.notify_one();
   return true;
@@ -116,16 +198,22 @@ bool ReachThreads::take(Shared& shared, Turn* turn) {
 
 void ReachThreads::work(const std::shared_ptr<Shared>& shared) {
   ::pthread_setname_np(::pthread_self(), "reach");
-  const Descriptors descriptors;
+  Descriptors descriptors;
+  base::Linger linger(kLinger);
+  Here here{descriptors, nullptr, shared};
   base::Duration paid{};  // all that the thread has used, from its beginning
   for (;;) {
     Turn turn;
-    if (!take(*shared, &turn)) return;
-    Here here{descriptors, shared->payer};
+    if (!take(*shared, &turn, linger)) return;
+    here.payer = shared->payer;
     turn(here);
-    if (here.payer == nullptr) continue;
-    const base::Duration used = base::thread_cpu_time();
-    here.payer->spend(used - std::exchange(paid, used));
+    turn = nullptr;
+    if (const auto payer = std::exchange(here.payer, nullptr)) {
+      const base::Duration used = base::thread_cpu_time();
+      payer->spend(used - std::exchange(paid, used));
+    }
+    if (!come_home(here, shared)) return;
+    linger.begin();
   }
 }
 

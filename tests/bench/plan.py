@@ -155,6 +155,7 @@ def metrics(quick):
                 lambda mode: p.mpi(8, 20000 // n, mode)),
         threads("mpi_1m", "Open MPI over a vdevice, 1 MiB, half round trip", "us", ("<=", 1.1),
                 lambda mode: p.mpi(1 << 20, 500 // n, mode)),
+        *reaching(n),
         polling("poll_active", "poll_cq finds the completion of the one that is active",
                 "poll_one_active"),
         polling("poll_receiving", "poll_cq finds the message of the one that is active",
@@ -193,6 +194,25 @@ def metrics(quick):
         Starts("worker_start", 5 if quick else 200),
         Gaps("restart_gaps", [2, 4] if quick else [2, 256], 1 if quick else 9),
     ]
+
+
+def reaching(n):
+    """Memory that is reached, beside memory in place with the worker between."""
+    for verb in ("send", "write", "read"):
+        yield Metric(f"reach_{verb}_lat", f"8 B {verb}, memory reached, half round trip", "us",
+                     p.perftest_lat(verb, 8, 3000 // n, env=p.REACHED),
+                     {"mediated, in place": p.perftest_lat(verb, 8, 3000 // n, "mediated")},
+                     {"mediated, in place": ("<=", 2)})
+        if verb == "send":
+            yield Metric(f"reach_{verb}_events", f"8 B {verb}, memory reached, all asleep (-e), half round trip", "us",
+                     p.perftest_lat(verb, 8, 3000 // n, events=True, env=p.REACHED),
+                     {"mediated, in place": p.perftest_lat(verb, 8, 3000 // n, "mediated", events=True)},
+                     {"mediated, in place": ("<=", 2)})
+        yield Metric(f"reach_{verb}_bw", f"1 MiB {verb}s, memory reached", "MiB/s",
+                     p.perftest_bw(verb, 1 << 20, 1000 // n, env=p.REACHED),
+                     {"mediated, in place": p.perftest_bw(verb, 1 << 20, 1000 // n, "mediated"),
+                      "memcpy": p.copy(1 << 20, 3000 // n)},
+                     {"memcpy": (">=", 0.5)})
 
 
 def networks(seconds, n):

@@ -35,12 +35,15 @@ def ticks_per_us(stage):
 
 # ---- ours: perftest -----------------------------------------------------------------------------
 
-def perftest(stage, mode, program, *options, disturb=None):
+REACHED = {"VRDMA_MEMORY": "reached"}  # in the environment: nothing is put in place
+
+
+def perftest(stage, mode, program, *options, disturb=None, env=None):
     server_side, client_side = SIDES[mode]
     words = [program, "-F", *map(str, options)]
-    server = stage.start(words + ["-d", "v" + server_side], server_side, 0, ours=True)
+    server = stage.start(words + ["-d", "v" + server_side], server_side, 0, True, env)
     stage.listening(server, PERFTEST_PORT)
-    client = stage.start(words + ["-d", "v" + client_side, "10.0.0.1"], client_side, 1, ours=True)
+    client = stage.start(words + ["-d", "v" + client_side, "10.0.0.1"], client_side, 1, True, env)
     if disturb:
         disturb(server, client)
     output = stage.finish(client)
@@ -62,10 +65,10 @@ def inline_for(size):
     return ["-I", size] if size <= 64 else ["-I", 0]
 
 
-def perftest_lat(verb, size, iterations, mode="direct", events=False, column="typical"):
+def perftest_lat(verb, size, iterations, mode="direct", events=False, column="typical", env=None):
     def run(stage):
         output = perftest(stage, mode, f"ib_{verb}_lat", "-s", size, "-n", iterations, "-C",
-                          *inline_for(size), *(["-e"] if events else []))
+                          *(inline_for(size) if verb != "read" else []), *(["-e"] if events else []), env=env)
         # In cycles, for microseconds are printed in hundredths. Columns: bytes, iterations, min,
         # max, typical, average, ...
         return (float(numbers_of(output, "#bytes", 6)[{"typical": 4, "average": 5}[column]])
@@ -73,11 +76,11 @@ def perftest_lat(verb, size, iterations, mode="direct", events=False, column="ty
     return run
 
 
-def perftest_bw(verb, size, iterations, mode="direct", options=(), rate=False, disturb=None):
+def perftest_bw(verb, size, iterations, mode="direct", options=(), rate=False, disturb=None, env=None):
     """MiB/s, or (rate) million messages a second."""
     def run(stage):
         output = perftest(stage, mode, f"ib_{verb}_bw", "-s", size, "-n", iterations, "-N",
-                          *inline_for(size), *options, disturb=disturb)
+                          *(inline_for(size) if verb != "read" else []), *options, disturb=disturb, env=env)
         # Bytes, iterations, peak MiB/s, average MiB/s, million messages a second.
         return float(numbers_of(output, "#bytes", 5)[4 if rate else 3])
     return run

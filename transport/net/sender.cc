@@ -105,15 +105,16 @@ void NetSender::note_mark(const wire::Packet& packet, base::TimePoint now) {
 
 void NetSender::link_changed() {
   resume();
-  if (!qp_.can_receive()) {
+  const bool closing = is_closing();
+  if (!qp_.can_receive() || closing) {
     receiving_ = std::make_shared<int>(0);
     changing_ = redoing_ = false;
     stop_waiting_for_receive();
     receiver_.abandon();
     responder_.forget_pending();
   }
+  if (!qp_.can_send() || closing) sending_ = std::make_shared<int>(0);
   if (qp_.can_send()) return;
-  sending_ = std::make_shared<int>(0);
   if (requester_) requester_->clear();
   window_.clear();
   waiting_.reset();

@@ -154,7 +154,8 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] Verdict exchange_reached(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Verdict bring_operand(const rdma::WorkRequest& request, const rdma::Plan& plan);
 
-  // Its program closes the device: nothing of what still comes may be stored, and its state stays.
+  // Its program closes the device: nothing of what still comes may be stored, nor of what came and
+  // waits for a job, and its state stays.
   [[nodiscard]] bool is_closing() const { return !qp_.link.remote && qp_.can_receive(); }
 
   // sender_progress.cc

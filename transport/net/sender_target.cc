@@ -83,18 +83,6 @@ void NetSender::fail_pending(Outcome outcome, const WorkRequest& request, const 
   (void)verdict_of(outcome, request, plan);
 }
 
-namespace {
-
-// How many of the last `size` bytes of a WRITE are its end, for which programs wait: those of one
-// aligned word.
-uint64_t end_of(const Plan& plan, uint64_t size) {
-  if (plan.target.count == 0) return 0;
-  const rdma::Piece& last = plan.target.pieces[plan.target.count - 1];
-  return std::min(size, (last.addr + last.length - 1) % sizeof(uint64_t) + 1);
-}
-
-}  // namespace
-
 // Not by the receiver, which may not have seen any request yet.
 void NetSender::broken() {
   qp_.raise(verbs::Event::kQpRequestError);
@@ -111,7 +99,7 @@ Verdict NetSender::place(const PeerRequest& message, uint64_t offset,
   size_t size = 0;
   for (const auto& part : parts) size += part.size();
   const bool ends = last && !plan.receives && !plan.reached && notes_progress();
-  const uint64_t front = size - (ends ? end_of(plan, size) : 0);
+  const uint64_t front = size - (ends ? end_of(plan.target, size) : 0);
   uint8_t end[sizeof(uint64_t)];
   rdma::Reach::Job job;
   uint64_t done = 0;

@@ -16,8 +16,7 @@ using verbs::WcStatus;
 
 namespace {
 
-constexpr uint64_t kSlice = kTurnBytes;       // copied without a look at what else there is
-constexpr uint64_t kReachedSlice = 1u << 18;  // bytes of one job
+constexpr uint64_t kSlice = kTurnBytes;  // copied without a look at what else there is
 
 }  // namespace
 
@@ -28,6 +27,7 @@ void ConnectedSender::abandon() {
   fill_ = Fill::kNone;
   hole_ = failed_ = false;
   if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
+  if (relaying_ != nullptr) rdma::Reach::interrupt(*std::exchange(relaying_, nullptr));
   // The answer to a job that is out goes nowhere.
   if (std::exchange(jobs_, 0) > 0) alive_ = std::make_shared<int>(0);
   buffer_ = found_ = nullptr;
@@ -183,6 +183,7 @@ Progress ConnectedSender::attempt(rdma::WorkRequest& request) {
   Plan plan;
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
+  if (relaying_ != nullptr) return relayed(request, plan);
   if (in_doubt_)
     return verbs::is_atomic(plan.opcode) ? step_doubtful_atomic(request, plan) : step_doubt(plan);
   if (fill_ == Fill::kLocal || fill_ == Fill::kRemote) return fill(request, plan);
@@ -203,13 +204,6 @@ Progress ConnectedSender::attempt(rdma::WorkRequest& request) {
     return not_in_place(request, plan);
   done_ += length;
   return go_on(request, plan, length);
-}
-
-template <class F>
-bool ConnectedSender::try_in_place(F touch) {
-  bool mapped = false;
-  hole_ = !HoleGuard::run([&] { mapped = touch(); });
-  return mapped && !hole_;
 }
 
 Progress ConnectedSender::not_in_place(rdma::WorkRequest& request, const Plan& plan) {
@@ -293,12 +287,6 @@ Progress ConnectedSender::go_on(const rdma::WorkRequest& request, const Plan& pl
 
 namespace {
 
-// How many bytes of a message are its end, which is seen at once: those of one aligned word.
-uint64_t end_of(const Plan& plan) {
-  const rdma::Piece& last = plan.target.pieces[plan.target.count - 1];
-  return std::min(plan.length, (last.addr + last.length - 1) % 8 + 1);
-}
-
 // Where a piece that is in place begins, brought in so that the next access takes no fault; nullptr
 // if it cannot be mapped.
 uint8_t* touched(const rdma::Piece& piece) {
@@ -363,7 +351,8 @@ bool ConnectedSender::perform(const rdma::WorkRequest& request, const Plan& plan
     fill_ = Fill::kFilled;  // it is not done twice, whatever is missing now
     if (!rdma::perform(request, plan)) return false;
   } else {
-    const uint64_t front = plan.length - std::min(end_of(plan), plan.length - done_);
+    const uint64_t front =
+        plan.length - std::min(end_of(plan.target, plan.length), plan.length - done_);
     if (front > done_ && !rdma::copy_pieces(rdma::slice(plan.source, done_, front - done_),
                                             rdma::slice(plan.target, done_, front - done_)))
       return false;
@@ -382,7 +371,7 @@ bool ConnectedSender::written(rdma::WorkRequest& request) {
   End end;
   return qp_.link.out != nullptr && prepare(request, &plan) == Outcome::kDone && !plan.reached &&
          verbs::is_write(plan.opcode) && plan.length > 0 && try_in_place([&] {
-           return find_end(plan, plan.length - end_of(plan), &end) &&
+           return find_end(plan, plan.length - end_of(plan.target, plan.length), &end) &&
                   std::memcmp(end.place, end.bytes, end.length) == 0;
          });
 }
@@ -390,92 +379,9 @@ bool ConnectedSender::written(rdma::WorkRequest& request) {
 uint64_t ConnectedSender::slice_length(const Plan& plan) const {
   const uint64_t left = plan.length - done_;
   if (!plan.reached) return std::min(left, kSlice);
-  const uint64_t end = plan.opcode == verbs::Opcode::kRdmaWrite && left > 0 ? end_of(plan) : 0;
+  const uint64_t end =
+      plan.opcode == verbs::Opcode::kRdmaWrite && left > 0 ? end_of(plan.target, plan.length) : 0;
   return std::min(left > end ? left - end : left, kReachedSlice);
-}
-
-// One slice: source -> buffer -> target, each by pointers where the memory is in place and by the
-// owner's reach thread where it is not. Entered again after each job; `stage_` tells how far it is.
-Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& plan) {
-  const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
-  rdma::Process& local = *qp_.context->process;
-  rdma::Process& remote = *receiver_.home().process;
-  const uint64_t length = slice_length(plan);
-  const bool ends = plan.opcode == verbs::Opcode::kRdmaWrite && done_ + length == plan.length;
-  if (stage_ == Stage::kStart) {
-    buffer_ = make_buffer(length);
-    if (buffer_ == nullptr) return {Progress::Kind::kPending};
-    stage_ = Stage::kRead;
-    if (!move(rdma::slice(plan.source, done_, length), to_local ? remote : local, nullptr, buffer_))
-      return {Progress::Kind::kPending};
-  }
-  if (failed_) return refuse(failure(plan), plan, request);
-  if (stage_ == Stage::kRead) {
-    stage_ = Stage::kWritten;
-    (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote,
-               to_local ? &qp_ : qp_.link.out, buffer_, ends);
-    if (jobs_ > 0) return {Progress::Kind::kPending};
-    if (failed_) return refuse(failure(plan), plan, request);
-  }
-  done_ += length;
-  stage_ = Stage::kStart;
-  buffer_ = nullptr;
-  return go_on(request, plan, length);
-}
-
-// If the end is there, all of it was stored: it is the last part. If not, the program may have seen
-// it and written there itself.
-Progress ConnectedSender::step_doubt(const Plan& plan) {
-  const uint64_t end = end_of(plan), from = plan.length - end;
-  if (stage_ == Stage::kStart) {
-    buffer_ = make_buffer(end);
-    found_ = make_buffer(end);
-    if (buffer_ == nullptr || found_ == nullptr) return {Progress::Kind::kPending};
-    stage_ = Stage::kRead;
-    (void)move(rdma::slice(plan.source, from, end), *qp_.context->process, nullptr, buffer_);
-    (void)move(rdma::slice(plan.target, from, end), *receiver_.home().process, nullptr, found_);
-    if (jobs_ > 0) return {Progress::Kind::kPending};
-  }
-  const bool stored = !failed_ && *buffer_ == *found_;
-  const WcStatus status = stored ? WcStatus::kSuccess : give_up_in_doubt();
-  in_doubt_ = false;
-  abandon();
-  return done(status);
-}
-
-// The operand is what it was, and is changed now; or it is what it was to become. Else others have
-// changed it since.
-Progress ConnectedSender::step_doubtful_atomic(rdma::WorkRequest& request, const Plan& plan) {
-  const uint64_t old = request.wqe.old_value, becomes = rdma::changed(request, old);
-  uint64_t found = old;
-  if (stage_ == Stage::kStart && becomes != old) {
-    found_ = make_buffer(sizeof found);
-    if (found_ == nullptr) return {Progress::Kind::kPending};
-    stage_ = Stage::kRead;
-    ++jobs_;
-    bool ok = false;
-    if (!receiver_.change(exchange_of(request, old, becomes), plan.source.pieces[0], found_,
-                          qp_.context->device->meter, job_done(), &ok))
-      return {Progress::Kind::kPending};
-    --jobs_;
-    failed_ = !ok;
-  }
-  if (found_ != nullptr) std::memcpy(&found, found_->data(), sizeof found);
-  if (failed_ || (found != old && found != becomes)) {
-    abandon();
-    return done(give_up_in_doubt());
-  }
-  in_doubt_ = false;
-  has_changed(old);
-  return answer(request);
-}
-
-// Whose memory was not as its key promised.
-Outcome ConnectedSender::failure(const Plan& plan) const {
-  const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
-  const bool at_source = stage_ == Stage::kRead;
-  if (at_source != to_local) return Outcome::kLocalProtection;
-  return verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
 }
 
 // An atomic with an operand or a result that must be reached. A reached operand is looked at before
@@ -524,32 +430,6 @@ Progress ConnectedSender::answer(rdma::WorkRequest& request) {
   if (failed_) return refuse(Outcome::kLocalProtection, plan, request);
   plan.length = sizeof(uint64_t);
   return finish(request, plan, plan.length);
-}
-
-bool ConnectedSender::move(const rdma::PieceList& pieces, rdma::Process& process, rdma::Qp* written,
-                           const rdma::Buffer& buffer, bool ends) {
-  ++jobs_;
-  const bool moved =
-      transport::move(pieces, process, written, buffer, 0, qp_.context->device->meter, job_done(),
-                      ends ? if_it_goes_on(ring_.marker()) : std::function<void(ipc::Mark)>());
-  if (moved) --jobs_;
-  return moved;
-}
-
-std::function<void(ipc::Mark)> ConnectedSender::if_it_goes_on(
-    std::function<void(ipc::Mark)> mark) const {
-  return [mark = std::move(mark), alive = std::weak_ptr(alive_)](ipc::Mark how) {
-    if (!alive.expired()) mark(how);
-  };
-}
-
-std::function<void(bool)> ConnectedSender::job_done() {
-  return [this, alive = std::weak_ptr(alive_)](bool ok) {
-    if (alive.expired()) return;
-    --jobs_;
-    failed_ |= !ok;
-    resume();
-  };
 }
 
 Progress ConnectedSender::finish(const rdma::WorkRequest& request, const Plan& plan,

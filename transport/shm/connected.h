@@ -14,6 +14,7 @@
 
 #include <memory>
 
+#include "transport/hole_guard.h"
 #include "transport/key_change.h"
 #include "transport/receiver.h"
 #include "transport/serial_sender.h"
@@ -32,7 +33,7 @@ class ConnectedSender final : public SerialSender {
   void port_changed() override { stop_waiting(); }
   void srq_gone(uint32_t srqn) override;
   [[nodiscard]] bool may_begin_anew() const override {
-    return stage_ <= Stage::kRead && !key_change_.begun();
+    return stage_ <= Stage::kRead && relaying_ == nullptr && !key_change_.begun();
   }
 
  private:
@@ -71,6 +72,9 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
                                 rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
+  // Has the reaches move as much as they may by themselves. False: it is not for them.
+  [[nodiscard]] bool relay(const rdma::Plan& plan);
+  [[nodiscard]] Progress relayed(rdma::WorkRequest& request, const rdma::Plan& plan);
   // Finds out whether the end of a WRITE was stored by a dead worker.
   [[nodiscard]] Progress step_doubt(const rdma::Plan& plan);
   [[nodiscard]] Progress step_doubtful_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
@@ -92,6 +96,8 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] std::function<void(bool ok)> job_done();
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 
+  static constexpr uint64_t kReachedSlice = 1u << 18;  // bytes of one job
+
   Waiting waiting_;
   KeyChange key_change_;
   Receiver receiver_;  // of the peer
@@ -101,9 +107,19 @@ class ConnectedSender final : public SerialSender {
   bool in_doubt_ = false;    // what is in hand: a dead worker may have stored its end
   bool hole_ = false;
   bool failed_ = false;
-  int jobs_ = 0;  // out with reach threads
+  int jobs_ = 0;                                     // out with reach threads
+  std::shared_ptr<rdma::Reach::Relaying> relaying_;  // one of them, and what became of it
+  uint64_t relayed_ = 0;
+  rdma::Reach::RelayEnd relay_end_{};
   rdma::Buffer buffer_, found_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
+
+template <class F>
+bool ConnectedSender::try_in_place(F touch) {
+  bool mapped = false;
+  hole_ = !HoleGuard::run([&] { mapped = touch(); });
+  return mapped && !hole_;
+}
 
 }  // namespace vrdma::transport

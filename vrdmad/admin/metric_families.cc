@@ -40,6 +40,8 @@ const std::vector<MetricFamily>& metric_families() {
        "Bytes of these that were charged to a rate-limited vdevice"},
       {"paced_messages", "paced_messages", kVdevice, false, "",
        "Work requests of these that were charged to a rate-limited vdevice"},
+      {"reach_turns", "reach_turns", kVdevice, false, "",
+       "Turns of the threads that reach memory which is not in place"},
       {"cpu_microseconds", "cpu_seconds", kVdevice, false, "",
        "Processor time that the daemon used for the vdevice", kMicroseconds},
       {"network_packets", "network_packets", kVdevice, false, "direction",

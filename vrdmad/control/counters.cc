@@ -107,6 +107,7 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   add("paced_bytes", use.paced_bytes);
   add("paced_messages", use.paced_messages);
   only_if(may.paced, rows.size() - 2);
+  add("reach_turns", use.reach_turns);
   add("cpu_microseconds", static_cast<uint64_t>(use.cpu.count()) / 1000);
   for (size_t i = 1; i < kStatuses.size(); ++i)
     if (kStatuses[i] != nullptr)

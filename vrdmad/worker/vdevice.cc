@@ -17,7 +17,8 @@ Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provision
       requests(runner.loop(), part(page, &VdevicePage::requests)),
       counters(page->sessions),
       cpu(std::make_shared<CpuPace>(rates, part(page, &VdevicePage::cpu))),
-      reach_threads(std::make_shared<rdma::ReachThreads>(cpu)),
+      reach_threads(std::make_shared<rdma::ReachThreads>(cpu, rdma::ReachThreads::kMost,
+                                                         part(page, &VdevicePage::reaches))),
       lane(runner, tenant) {
   lane.set_meter(cpu.get());
   device.meter = cpu;

@@ -26,6 +26,7 @@ VdeviceUse use_of(const VdevicePage& page, const rdma::FabricCounters& fabric,
   use.paced_bytes = bytes.spent;
   use.paced_messages = messages.spent;
   tell(Kind::kCpu, page.cpu.percent(now), page.cpu.rate.waits);
+  use.reach_turns = page.reaches.turns.load(std::memory_order_relaxed);
   use.cpu = base::Duration(page.cpu.total.load(std::memory_order_relaxed));
   const uint64_t req_rate = use.quota[static_cast<size_t>(Kind::kReqRate)].limit;
   const bool limited = req_rate != provisioning::traits(Kind::kReqRate).ceiling;

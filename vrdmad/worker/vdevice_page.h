@@ -17,6 +17,7 @@
 #include "core/base/counter.h"
 #include "core/ipc/messages.h"
 #include "core/rdma/buffers.h"
+#include "core/rdma/reach_threads.h"
 #include "core/rdma/traffic.h"
 #include "provisioning/ledger.h"
 #include "provisioning/request_rate.h"
@@ -49,6 +50,7 @@ struct VdevicePage {
   CpuPace::Shown cpu;
   provisioning::RequestUse requests;
   rdma::BufferCounters buffers;
+  rdma::ReachCounters reaches;
   transport::roce::Counters network;
   // Where the accounts of the vdevice count (Intake::Account), in the worker and in control.
   std::atomic<uint32_t> intake_unfinished = 0;
@@ -73,6 +75,7 @@ struct VdeviceUse {
   std::vector<provisioning::Row> quota;          // in the order of Kind
   uint64_t paced_bytes = 0, paced_messages = 0;  // while it was limited
   base::Duration cpu{};                          // the daemon's for it
+  uint64_t reach_turns = 0;
   transport::roce::Counters network;
 };
 [[nodiscard]] VdeviceUse use_of(const VdevicePage& page, const rdma::FabricCounters& fabric,

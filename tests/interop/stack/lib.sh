@@ -63,6 +63,28 @@ both_end() {
 }
 SETTINGS=(env)  # what to put in front of a program
 
+# make_agent: writes `$T/agent HOST COMMAND...` for openmpi_run. A host is a vdevice here. Its name is that of a host of its
+# own, or ranks would take each other for neighbours on one.
+make_agent() {
+  cat >"$T/agent" <<AGENT
+#!/bin/bash
+host=\$1
+shift
+exec env VRDMA_RUN_DIR='$R' '$BUILD/bin/vrdmactl' exec "\$host" -- \
+  unshare --uts sh -c "hostname \$host; \$*"
+AGENT
+  chmod +x "$T/agent"
+}
+# openmpi_run VARIABLE=VALUE... -- WORDS...: Open MPI's mpirun of WORDS, one rank on va and one on vb.
+openmpi_run() {
+  local variables=()
+  while [[ $1 != -- ]]; do variables+=("$1"); shift; done
+  shift
+  exec_in va unshare --uts sh -c 'hostname va; exec "$@"' - env "${variables[@]}" mpirun.openmpi --allow-run-as-root \
+    --mca plm_rsh_agent "$T/agent" --mca btl self --mca coll ^hcoll --mca mpi_yield_when_idle 1 --bind-to none \
+    --host va:1,vb:1 -np 2 "$@"
+}
+
 # tell PROGRAM MODE PASSED FAILED SKIPPED [WHY]
 tell() {
   mkdir -p "$BUILD/stack"

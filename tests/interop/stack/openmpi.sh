@@ -17,24 +17,13 @@ start_daemon
 two_vdevices "$mode"
 mpicc -O1 -Wall -o "$T/mpi" "$(dirname "$0")/mpi.c"
 
-# agent HOST COMMAND...: a host is a vdevice here. Its name is that of a host of its own, or ranks
-# would take each other for neighbours on one.
-cat >"$T/agent" <<AGENT
-#!/bin/bash
-host=\$1
-shift
-exec env VRDMA_RUN_DIR='$R' '$BUILD/bin/vrdmactl' exec "\$host" -- \
-  unshare --uts sh -c "hostname \$host; \$*"
-AGENT
-chmod +x "$T/agent"
+make_agent
 
 passed=0 failed=0
 for program in "${programs[@]}"; do
   # Nothing but verbs between ranks: no shared memory, no TCP.
-  if exec_in va unshare --uts sh -c 'hostname va; exec "$@"' - \
-    env UCX_TLS=rc_verbs,ud_verbs,self mpirun --allow-run-as-root --mca plm_rsh_agent "$T/agent" \
-    --mca pml ucx --mca osc ucx --mca btl self --mca coll ^hcoll --mca mpi_yield_when_idle 1 \
-    --bind-to none --host va:1,vb:1 -np 2 "$T/mpi" "$program" >"$T/mpirun.log" 2>&1; then
+  if openmpi_run UCX_TLS=rc_verbs,ud_verbs,self -- --mca pml ucx --mca osc ucx "$T/mpi" "$program" \
+    >"$T/mpirun.log" 2>&1; then
     passed=$((passed + 1))
   else
     echo "FAILED: $program"

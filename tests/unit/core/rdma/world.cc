@@ -73,7 +73,7 @@ Party::Party(rdma::Device& device, base::EventLoop& loop) {
   auto arena = must(base::make_memfd("test-memory", ipc::kMemoryArenaSize));
   memory_ = must(base::Mapping::shared(arena, kBytes, kBase, PROT_READ | PROT_WRITE));
   context.process->set_space(must(rdma::AddressSpace::of_arena(std::move(arena))));
-  context.process->start_reach(loop, std::make_shared<rdma::ReachThreads>());
+  context.process->start_reach(loop, threads);
   context.arena_fd = must(base::make_memfd("test-queues", ipc::kQueueArenaSize));
   context.arena = std::make_shared<base::Mapping>(must(
       base::Mapping::shared(context.arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE)));

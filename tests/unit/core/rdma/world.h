@@ -32,6 +32,7 @@ class Party {
   Party(rdma::Device& device, base::EventLoop& loop);
 
   rdma::Context context;
+  std::shared_ptr<rdma::ReachThreads> threads = std::make_shared<rdma::ReachThreads>();
   rdma::Pd* pd = nullptr;
   rdma::Channel* channel = nullptr;
   int corrupt = 0;  // calls of on_corrupt

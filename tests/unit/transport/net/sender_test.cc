@@ -1,6 +1,11 @@
 // Two queue pairs of two devices, connected by memory in place of a network.
 #include "transport/net/sender.h"
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
 #include "tests/unit/transport/net/net_rig.h"
 #include "transport/net/datagram.h"
 #include "transport/shm/datagram.h"
@@ -81,6 +86,34 @@ TEST_F(Net, StoresNothingForAProgramThatCloses) {
   ASSERT_TRUE(wait_for([&] { return b_counters.bad_state > 0; }));
   settle();
   EXPECT_EQ(*b.memory(), 0);
+}
+
+// Nor anything of what came before and waits for its page.
+TEST_F(Net, StoresNothingMoreForAProgramThatCloses) {
+  connect();
+  const auto bytes = pattern(20'000);
+  std::memcpy(a.memory(), bytes.data(), bytes.size());
+  rdma::Reach& reach = *b.context.process->reach();
+  std::unique_lock page(*reach.memory()->changes);
+  alignas(8) uint64_t word = 0;
+  rdma::Reach::Job hangs;
+  hangs.parts.push_back({reinterpret_cast<uint64_t>(&word), sizeof word, 0});
+  hangs.buffer = std::make_shared<std::vector<uint8_t>>(sizeof word);
+  hangs.change = [](uint64_t old) { return old + 1; };
+  hangs.done = [](bool) {};
+  reach.submit(std::move(hangs));
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, at(b_own), b_own_key),
+                          {{kBase, static_cast<uint32_t>(bytes.size()), a_key}}));
+  ASSERT_TRUE(wait_for([&] { return qp_b->block->arriving.load() == 1; }));
+  settle();
+  bool told = false;
+  world.fabric.cut(*qp_b);
+  reach.barrier([&] { told = true; });
+  page.unlock();
+  ASSERT_TRUE(wait_for([&] { return told; }));
+  std::fill(b_own.begin(), b_own.end(), uint8_t{0});
+  settle(20);
+  EXPECT_THAT(b_own, Each(0));
 }
 
 TEST_F(Net, ChangesOperands) {
