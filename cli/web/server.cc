@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
@@ -47,10 +48,19 @@ bool is_same(std::string_view given, std::string_view wanted) {
   return differences == 0;
 }
 
+// Also what the program's caller has left open.
+void close_all_but(int one, int other) {
+  const auto [low, high] = std::minmax(static_cast<unsigned>(one), static_cast<unsigned>(other));
+  if (low > 3) (void)::close_range(3, low - 1, 0);
+  if (high > low + 1) (void)::close_range(low + 1, high - 1, 0);
+  (void)::close_range(high + 1, ~0u, 0);
+}
+
 [[noreturn]] void run(serve::HttpServer::Listener listener, base::Fd socket,
                       const std::string& token) {
   (void)::prctl(PR_SET_NAME, "vrdmactl-web", 0, 0, 0);
   const int other = socket.get();
+  close_all_but(listener.fd.get(), other);
   // Empty: it serves.
   const auto tell = [other](const std::string& reason) {
     (void)::send(other, reason.c_str(), reason.size() + 1, MSG_NOSIGNAL);
