@@ -50,7 +50,8 @@ bool is_same(std::string_view given, std::string_view wanted) {
 
 // Also what the program's caller has left open.
 void close_all_but(int one, int other) {
-  const auto [low, high] = std::minmax(static_cast<unsigned>(one), static_cast<unsigned>(other));
+  const auto low = static_cast<unsigned>(std::min(one, other));
+  const auto high = static_cast<unsigned>(std::max(one, other));
   if (low > 3) (void)::close_range(3, low - 1, 0);
   if (high > low + 1) (void)::close_range(low + 1, high - 1, 0);
   (void)::close_range(high + 1, ~0u, 0);
