@@ -300,6 +300,25 @@ base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
       on_event, on_begun, deadline);
 }
 
+base::Result<std::vector<v1::Event>> Client::list_events(int64_t since_ms) {
+  v1::ListEventsRequest request;
+  request.set_since_ms(since_ms);
+  auto response = connection_->call(&v1::Admin::Stub::ListEvents, request);
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->events().begin(), response->events().end());
+}
+
+base::Result<void> Client::watch_events(int64_t since_ms,
+                                        const std::function<bool(const v1::Event&)>& on_event) {
+  v1::ListEventsRequest request;
+  request.set_since_ms(since_ms);
+  return watch<v1::Event>(
+      [&](grpc::ClientContext* context) {
+        return connection_->stub->WatchEvents(context, request);
+      },
+      on_event, {});
+}
+
 base::Result<void> Client::watch_classes(const OnClasses& on_classes) {
   return watch<v1::ListClassesResponse>(
       [this](grpc::ClientContext* context) {

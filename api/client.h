@@ -70,6 +70,11 @@ class Client {
   [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event,
                                                const std::function<void()>& on_begun = {},
                                                Deadline deadline = {});
+  // Those that occurred at this Unix time in milliseconds or later.
+  [[nodiscard]] base::Result<std::vector<v1::Event>> list_events(int64_t since_ms);
+  // These, and then new ones, as watch_vdevs().
+  [[nodiscard]] base::Result<void> watch_events(
+      int64_t since_ms, const std::function<bool(const v1::Event&)>& on_event);
   // The same for the classes: `on_classes` gets all of them, at once and then twice a second.
   using OnClasses = std::function<bool(const v1::ListClassesResponse&)>;
   [[nodiscard]] base::Result<void> watch_classes(const OnClasses& on_classes);

@@ -53,6 +53,9 @@ struct Options {
   std::string input;                              // for apply and diff: a path, "-"
   std::string socket, vmm_user, user = "nobody";  // for vdev export: a path, two users
   bool print_only = false, may_migrate = false;   // the same
+  std::string since;    // for events, as time_of() of cli/events.h accepts it; empty: all
+  bool follow = false;  // for events
+  std::string listen = "127.0.0.1:8080";  // for web
   bool dry_run = false, recreate = false, prune = false;
 };
 
@@ -99,6 +102,10 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome environment(const Options& options, Output& output);
 // Writes the CDI specification; needs no daemon.
 [[nodiscard]] Outcome cdi_generate(const Options& options, Output& output);
+// Serves a page until it is interrupted (cli/web).
+[[nodiscard]] Outcome serve_web(const Options& options, Output& output);
+// cli/events.h
+[[nodiscard]] Outcome events(const Options& options, Output& output);
 // cli/apply. diff_file() returns the error kDiffers if there is a difference.
 constexpr int kDiffers = ECANCELED;
 [[nodiscard]] Outcome apply_file(const Options& options, Output& output);

@@ -46,6 +46,8 @@ const std::map<std::string, std::vector<std::string>>& examples() {
        {"vrdmactl qp list --state err --columns vdevice,qpn,pid,who", "vrdmactl qp list red0"}},
       {"stats", {"vrdmactl stats red0", "vrdmactl stats tenant/shop"}},
       {"top", {"vrdmactl top --sort refused --tenant shop", "vrdmactl top -p --once"}},
+      {"events", {"vrdmactl events --since 1h", "vrdmactl events -f -j | jq .reason"}},
+      {"web", {"vrdmactl web", "vrdmactl web --listen '[::1]:9000'"}},
       {"watch", {"vrdmactl watch", "vrdmactl watch -j | jq .reason"}},
       {"wait",
        {"vrdmactl wait red0 --for active --timeout 10",

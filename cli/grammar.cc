@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "cli/events.h"
 #include "cli/top_rows.h"
 #include "core/base/option_check.h"
+#include "core/serve/http.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::cli {
@@ -21,6 +23,20 @@ std::string upper(std::string text) {
 
 std::string no_label(const std::string& text) {
   return text.empty() || text[0] == '=' ? base::in_quotes(text) + " is not KEY or KEY=VALUE" : "";
+}
+
+std::string no_time(const std::string& text) {
+  return time_of(text, 0) ? ""
+                          : base::in_quotes(text) +
+                                " is no time such as 10m, 2h, 2026-11-29 or '2026-11-29 10:05'";
+}
+
+// No other host may reach the page, because it has no TLS.
+std::string no_page_address(const std::string& text) {
+  using serve::HttpServer;
+  if (HttpServer::check(text, HttpServer::Reach::kHost) && !HttpServer::path_of(text)) return "";
+  return base::in_quotes(text) +
+         " is not 127.0.0.1:PORT or [::1]:PORT; from another host, reach the page by ssh -L";
 }
 
 // The words that lead to a command: "vdev list".
@@ -428,6 +444,19 @@ void Grammar::add_live() {
   live.add_flag("-p,--processes", options_.by_process, "one row for each process");
   filters(live, kVdevStates);
   columns(live, kTopColumns);
+  CLI::App& happened =
+      leaf(app_, "events", "show who was refused what, and what was lost or taken over", events);
+  happened.add_flag("-f,--follow", options_.follow, "then print new events as they occur");
+  happened
+      .add_option("--since", options_.since,
+                  "only events from then on: 10m, 2h or 1d ago, or a local time")
+      ->check(no_time, "")
+      ->type_name("TIME");
+  leaf(app_, "web", "show all that as a page for a browser, until interrupted", serve_web)
+      .add_option("--listen", options_.listen, "where: an address of this host alone")
+      ->check(no_page_address, "")
+      ->type_name("ADDRESS:PORT")
+      ->capture_default_str();
   leaf(app_, "watch", "print creation, change and deletion of vdevices", watch);
   CLI::App& until = leaf(app_, "wait", "wait until vdevices are active, or gone", wait);
   values_[until.add_option("NAME", options_.names, "vdevices; each must be so")

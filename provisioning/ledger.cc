@@ -80,6 +80,7 @@ base::Result<Charge> Ledger::charge(Kind kind, uint64_t amount, std::shared_ptr<
   const uint64_t limit = to.use->limit;
   if (in_use > limit || amount > limit - in_use) {
     ++to.use->refused;
+    last_refused_ = Refusal{kind, false};
     std::string why = "quota " + std::string(name) + ": " + std::to_string(amount);
     why += per_object ? " wanted" : " more wanted, " + std::to_string(in_use) + " in use";
     return base::fail(ENOMEM, why + ", the limit is " + std::to_string(limit));
@@ -89,6 +90,7 @@ base::Result<Charge> Ledger::charge(Kind kind, uint64_t amount, std::shared_ptr<
     if (taken) continue;
     while (i-- > 0) to.pools[i]->give_back(kind, amount);
     ++to.use->refused;
+    last_refused_ = Refusal{kind, true};
     return base::pass(std::move(taken.error()));
   }
   if (per_object) {

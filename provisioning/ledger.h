@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/base/counter.h"
@@ -82,6 +83,13 @@ class Ledger {
   // with a sentence; counts the refusal and charges nothing. `user`, if given, counts totals too.
   [[nodiscard]] base::Result<Charge> charge(Kind kind, uint64_t amount,
                                             std::shared_ptr<Pool> user = nullptr);
+  // What charge() refused last, since the last call.
+  struct Refusal {
+    Kind kind{};
+    bool by_pool = false;  // a ceiling, not the limit
+    bool operator==(const Refusal&) const = default;
+  };
+  [[nodiscard]] std::optional<Refusal> take_refused() { return std::exchange(last_refused_, {}); }
   // For a rate: counts that a caller had to wait.
   void count_refusal(Kind kind);
 
@@ -102,6 +110,7 @@ class Ledger {
  private:
   [[nodiscard]] base::Result<Wanted> wanted(const std::vector<Setting>& settings) const;
 
+  std::optional<Refusal> last_refused_;
   // Shared with the charges, which may outlive the ledger.
   std::array<std::shared_ptr<Charge::Account>, kKindCount> accounts_;
 

@@ -94,7 +94,7 @@ ROWS = [
 
     # What operators and tenants were promised.
     (r"integration\.apply", "gate", ""),
-    (r"integration\.(quota|isolation)", "release=gate dev=all tsan=all", ""),
+    (r"integration\.(quota|isolation|events)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
     (r"integration\.(ends\.|completions\.|arguments|child_calls)", "gate", ""),
     (r"integrity\.(direct|mediated|network|all|all\.reached)$", "gate", ""),
@@ -102,6 +102,8 @@ ROWS = [
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),
     (r"integration\.(fabric_reach|on_the_wire|peers|bad_input|doctor|observe|lists|c_api|oci_hook|claims|neighbour)$", "gate", ""),
     (r"integration\.remote_metrics", "release=gate dev=all", ""),
+    (r"integration\.web$", "gate", ""),
+    (r"integration\.web_page", "all", "what a browser refuses to do with the page, a picture that does not follow"),
     (r"integration\.prometheus", "all", "what a real Prometheus refuses to read, an expression of the dashboard that has no answer"),
     (r"integration\.environment", "dev=all", "an environment variable that the libraries misread"),
     (r"integration\.hook_socket", "release=all dev=all", "a container that asks while another one races it"),

@@ -199,7 +199,7 @@ std::vector<vrdma::vrdmad::OwnDirectory> directories_of(const std::string& run_d
                                                         const std::string& state_dir) {
   std::vector<vrdma::vrdmad::OwnDirectory> all{
       {run_dir, 0755, vrdma::vrdmad::RunDir::own_names(), "broker"},
-      {state_dir, 0700, {"state.db*"}, {}}};
+      {state_dir, 0700, {"state.db*", "events*"}, {}}};
   // LogsDirectory= of systemd.exec(5), where the audit log is replaced while the daemon runs.
   if (const char* logs = std::getenv("LOGS_DIRECTORY"); logs != nullptr && *logs == '/')
     all.push_back({logs, 0700, {"*"}, {}});
@@ -410,8 +410,10 @@ Result<void> run(const Options& options) {
   settings.stopper = stopper.get();
   settings.broker = broker;
   const auto classes = std::make_shared<vrdma::api::ClassFile>(options.classes);
-  auto started = vrdma::vrdmad::Daemon::start(
-      **loop, *run_dir, *store, settings, worker_options(options), std::move(*monitor), classes);
+  auto workers = worker_options(options);
+  workers.events = state_path + "/events";
+  auto started = vrdma::vrdmad::Daemon::start(**loop, *run_dir, *store, settings, workers,
+                                              std::move(*monitor), classes);
   if (!started) return vrdma::base::pass(std::move(started.error()));
   daemon = std::move(*started);
   auto welcoming = vrdma::vrdmad::AdminServer::start(**loop, *daemon, run_dir->admin_socket(),

@@ -25,7 +25,7 @@ struct Vdevice {
   std::string name, netns, netdev;  // netns: without /run/netns/
   std::string parent = kDefaultParent;
   std::string tenant, fabric;  // empty: its own
-  // In a file: the limits that are not the default. In vrdmad: all; empty: it is lost.
+  // In a file: the limits that are not the default. In vrdmad: all.
   Limits quota;
   std::set<std::string> allow, addresses;  // addresses: prefixes as printed
   bool no_direct = false;

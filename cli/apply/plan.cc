@@ -251,6 +251,7 @@ class Planner {
       create(at, change, limits);
       return;
     }
+    if (is->is_lost) return;  // vrdmad changes none of its limits
     const SetQuota quota = quota_change(*is, limits);
     if (quota.to.empty()) return;
     std::vector<std::string> details;

@@ -44,9 +44,10 @@ Result<void> serve(vrdma::base::EventLoop& loop, const typename Mode::Places& pl
   if (!listen.empty()) {
     auto serving = vrdma::serve::HttpServer::start(
         loop, listen, vrdma::serve::HttpServer::Reach::kNetwork,
-        [&](const std::string& path, const vrdma::serve::HttpServer::Answer& answer) {
+        [&](const vrdma::serve::HttpRequest& request,
+            const vrdma::serve::HttpServer::Answer& answer) {
           const auto status = (*mode)->status();
-          answer(answer_to(path, metrics_text(status), status.not_ready));
+          answer(answer_to(request.path, metrics_text(status), status.not_ready));
         });
     if (!serving) return vrdma::base::pass(std::move(serving).error(), "--listen");
     http = std::move(*serving);

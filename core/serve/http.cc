@@ -89,10 +89,9 @@ base::Result<base::Fd> listen_on(const Place& place, const std::string& name) {
   return fd;
 }
 
-std::string response(const HttpAnswer& answer, bool without_body, const char* header = "") {
-  return "HTTP/1.1 " + std::string(answer.status) +
-         "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: " +
-         std::to_string(answer.body.size()) + "\r\n" + header +
+std::string response(const HttpAnswer& answer, bool without_body) {
+  return "HTTP/1.1 " + std::string(answer.status) + "\r\nContent-Type: " + answer.type +
+         "\r\nContent-Length: " + std::to_string(answer.body.size()) + "\r\n" + answer.headers +
          "Connection: close\r\nCache-Control: no-store\r\n\r\n" + (without_body ? "" : answer.body);
 }
 
@@ -293,11 +292,14 @@ bool HttpServer::ask(uint64_t id, Client& client) {
   client.asked = true;
   const std::string line = client.request.substr(0, client.request.find("\r\n"));
   const bool head = line.starts_with("HEAD ");
-  if (guard_ != nullptr && !guard_->admits(value_of(client.request, "authorization"))) {
+  const std::string authorization = value_of(client.request, "authorization");
+  if (guard_ != nullptr && !guard_->admits(authorization)) {
     ++refusals_->unauthorized;
     return answer(id, client,
-                  response({"401 Unauthorized", "a bearer token is needed\n"}, head,
-                           "WWW-Authenticate: Bearer\r\n"));
+                  response({.status = "401 Unauthorized",
+                            .body = "a bearer token is needed\n",
+                            .headers = "WWW-Authenticate: Bearer\r\n"},
+                           head));
   }
   if (!head && !line.starts_with("GET ")) {
     ++refusals_->malformed;
@@ -306,7 +308,8 @@ bool HttpServer::ask(uint64_t id, Client& client) {
   const size_t begin = line.find(' ') + 1;
   client.watch.reset();  // what else it sends is not read
   wait_for_it(id, client);
-  handler_(line.substr(begin, line.find_first_of(" ?", begin) - begin),
+  handler_({line.substr(begin, line.find_first_of(" ?", begin) - begin),
+            value_of(client.request, "host"), authorization},
            [this, id, head, alive = std::weak_ptr(alive_)](const HttpAnswer& its) {
              if (alive.expired()) return;
              const auto asker = clients_.find(id);

@@ -24,9 +24,15 @@
 
 namespace vrdma::serve {
 
+struct HttpRequest {
+  std::string path;                 // without a query
+  std::string host, authorization;  // headers; empty: it has none, or more than one
+};
 struct HttpAnswer {
   const char* status = "200 OK";
   std::string body;
+  const char* type = "text/plain; version=0.0.4; charset=utf-8";
+  const char* headers = "";  // further ones, each with its CRLF
 };
 
 // Connections that got no answer of the handler's.
@@ -42,7 +48,7 @@ class HttpServer {
  public:
   // Calls its second argument once with the answer, now or later, both on the loop.
   using Answer = std::function<void(const HttpAnswer&)>;
-  using Handler = std::function<void(const std::string& path, Answer answer)>;
+  using Handler = std::function<void(const HttpRequest& request, Answer answer)>;
   enum class Reach { kHost, kNetwork };  // kHost: no address but 127.0.0.1 and [::1]
 
   // EINVAL: listen() would refuse this address.

@@ -59,7 +59,8 @@ TABLE = {
     "cli/bad_wire": ["core/wire"],
     "cli/rdma": [],
     "cli/kubernetes": ["cli", "core/serve"],
-    "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base", "core/verbs"],
+    "cli/web": ["core/serve"],
+    "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "cli/web", "api", "core/base", "core/verbs"],
     "docs": ["api"],  # examples
 }
 # Nobody includes tests; they include what they test.

@@ -10,6 +10,7 @@
 // resolves them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -296,6 +297,19 @@ struct WatchEvent {
   std::string reason;  // for the operator: "created", "address added", "netdev deleted", ...
 };
 
+// Occurrences of an event (vrdmad/control/event_log.h); fields as in vrdma.v1.Event.
+struct EventRow {
+  using Time = std::chrono::system_clock::time_point;
+  uint64_t number = 0;
+  Time first{}, last{};
+  uint64_t count = 1;
+  std::string type;
+  VdevKey vdev;
+  std::string tenant, who;
+  int32_t pid = 0;
+  std::string program, reason, share;
+};
+
 class AdminBackend {
  public:
   virtual ~AdminBackend() = default;
@@ -344,6 +358,13 @@ class AdminBackend {
   // destructor has returned, the callback is not running and never runs again.
   using WatchCallback = std::function<void(const WatchEvent&)>;
   [[nodiscard]] virtual std::shared_ptr<void> watch(WatchCallback callback) = 0;
+
+  // Those that occurred then or later, by their last times.
+  virtual std::vector<EventRow> list_events(EventRow::Time since) = 0;
+  // As watch(): these first, then what EventLog::watch() tells.
+  using EventCallback = std::function<void(const EventRow&)>;
+  [[nodiscard]] virtual std::shared_ptr<void> watch_events(EventRow::Time since,
+                                                           EventCallback callback) = 0;
 };
 
 }  // namespace vrdma::vrdmad

@@ -102,14 +102,14 @@ Result<std::unique_ptr<HttpServer>> serve_metrics(base::EventLoop& loop, const s
                                                   Scrapes& scrapes) {
   // Known when the server is there.
   const auto own = std::make_shared<std::shared_ptr<const serve::HttpRefusals>>();
-  auto server =
-      HttpServer::start(loop, address, HttpServer::Reach::kHost,
-                        [&scrapes, own](const std::string& path, const HttpServer::Answer& answer) {
-                          if (path != kMetricsPath) return answer(no_such_path());
-                          scrapes.ask([answer, own](const Scrapes::Text& text) {
-                            answer({"200 OK", *text + metrics_text(refusal_rows(**own))});
-                          });
-                        });
+  auto server = HttpServer::start(
+      loop, address, HttpServer::Reach::kHost,
+      [&scrapes, own](const serve::HttpRequest& request, const HttpServer::Answer& answer) {
+        if (request.path != kMetricsPath) return answer(no_such_path());
+        scrapes.ask([answer, own](const Scrapes::Text& text) {
+          answer({"200 OK", *text + metrics_text(refusal_rows(**own))});
+        });
+      });
   if (!server) return base::pass(std::move(server).error(), kMetrics);
   *own = (*server)->refusals();
   return server;

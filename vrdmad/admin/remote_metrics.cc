@@ -11,12 +11,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "core/serve/http.h"
+#include "core/serve/text_source.h"
 #include "vrdmad/admin/metrics.h"
 
 namespace vrdma::vrdmad {
@@ -35,10 +34,6 @@ constexpr int kNice = 10;
 // The process of a vrdmad that was killed may still listen for a moment.
 constexpr auto kPatience = std::chrono::seconds(2);
 
-struct Header {
-  uint64_t size = 0;  // of the text that follows
-};
-
 Result<HttpServer::Listener> listen(const std::string& address) {
   for (const auto end = std::chrono::steady_clock::now() + kPatience;;) {
     auto listener = HttpServer::listen(address, HttpServer::Reach::kNetwork);
@@ -52,7 +47,7 @@ Result<HttpServer::Listener> listen(const std::string& address) {
 // The process itself.
 class Process {
  public:
-  Process(base::EventLoop& loop, Fd daemon) : loop_(loop), daemon_(std::move(daemon)) {}
+  Process(base::EventLoop& loop, serve::TextSource& daemon) : loop_(loop), daemon_(daemon) {}
 
   Result<void> start(const std::string& address, const serve::TlsFiles& files,
                      const std::function<Result<void>()>& confine) {
@@ -63,49 +58,22 @@ class Process {
     if (!guard) return pass(std::move(guard).error());
     auto server = HttpServer::start(
         loop_, std::move(*listener),
-        [this](const std::string& path, HttpServer::Answer answer) {
-          if (path != kMetricsPath) return answer(no_such_path());
-          ask(std::move(answer));
+        [this](const serve::HttpRequest& request, const HttpServer::Answer& answer) {
+          if (request.path != kMetricsPath) return answer(no_such_path());
+          daemon_.ask([this, answer](const std::string& text) {
+            answer({"200 OK", text + metrics_text(refusal_rows(*server_->refusals()))});
+          });
         },
         std::move(*guard));
     if (!server) return pass(std::move(server).error());
     server_ = std::move(*server);
-    auto watch = loop_.watch(daemon_.get(), EPOLLIN, [this](uint32_t) { receive(); });
-    if (!watch) return pass(std::move(watch).error());
-    watch_ = std::move(*watch);
     return {};
   }
-  [[nodiscard]] int daemon() const { return daemon_.get(); }
 
  private:
-  void ask(HttpServer::Answer answer) {
-    waiting_.push_back(std::move(answer));
-    if (waiting_.size() > 1) return;
-    const char question = '?';
-    if (::send(daemon_.get(), &question, 1, MSG_NOSIGNAL) != 1) ::_exit(1);
-  }
-
-  void receive() {
-    std::array<char, 65536> part{};
-    const ssize_t got = ::recv(daemon_.get(), part.data(), part.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) ::_exit(0);  // vrdmad has ended
-    text_.append(part.data(), static_cast<size_t>(got));
-    Header header;
-    if (text_.size() < sizeof header) return;
-    std::memcpy(&header, text_.data(), sizeof header);
-    if (text_.size() < sizeof header + header.size) return;
-    const std::string text = std::exchange(text_, {}).substr(sizeof header) +
-                             metrics_text(refusal_rows(*server_->refusals()));
-    for (const auto& answer : std::exchange(waiting_, {})) answer({"200 OK", text});
-  }
-
   base::EventLoop& loop_;
-  const Fd daemon_;
+  serve::TextSource& daemon_;
   std::unique_ptr<HttpServer> server_;
-  base::EventLoop::Watch watch_;
-  std::vector<HttpServer::Answer> waiting_;  // for the text
-  std::string text_;                         // what has come of it, with its header
 };
 
 [[noreturn]] void run_process(Fd daemon, const std::string& address, const serve::TlsFiles& files,
@@ -123,7 +91,9 @@ class Process {
     tell(loop.error().message());
     ::_exit(1);
   }
-  Process process(**loop, std::move(daemon));
+  const auto source = serve::TextSource::start(**loop, std::move(daemon), [] { ::_exit(0); });
+  if (!source) ::_exit(1);
+  Process process(**loop, **source);
   if (auto started = process.start(address, files, confine); !started) {
     tell(started.error().message());
     ::_exit(1);
@@ -185,7 +155,7 @@ void RemoteMetrics::on_ready(uint32_t events) {
   if (!watch(0)) return;
   scrapes_.ask([this, alive = std::weak_ptr(alive_)](const Scrapes::Text& text) {
     if (alive.expired() || !watch_.active()) return;
-    const Header header{text->size()};
+    const serve::TextSource::Header header{text->size()};
     answer_.assign(reinterpret_cast<const char*>(&header), sizeof header);
     answer_ += *text;
     sent_ = 0;

@@ -114,8 +114,9 @@ class Words {
   std::string text_;
 };
 
-class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
-                        v1::Admin::WithCallbackMethod_WatchClasses<v1::Admin::Service>> {
+class Calls final
+    : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::WithCallbackMethod_WatchEvents<
+          v1::Admin::WithCallbackMethod_WatchClasses<v1::Admin::Service>>> {
  public:
   Calls(AdminBackend& backend, const AdminService::OwnCounters& own_counters,
         const AuditSink& audit, Peers& peers)
@@ -343,6 +344,18 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<
   grpc::ServerWriteReactor<v1::WatchEvent>* WatchVdevs(grpc::CallbackServerContext* context,
                                                        const v1::WatchVdevsRequest*) override {
     return watch_vdevs(backend_, *context);
+  }
+
+  grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
+                          v1::ListEventsResponse* response) override {
+    for (const auto& event : backend_.list_events(time_of_ms(request->since_ms())))
+      fill(*response->add_events(), event);
+    return grpc::Status::OK;
+  }
+
+  grpc::ServerWriteReactor<v1::Event>* WatchEvents(grpc::CallbackServerContext* context,
+                                                   const v1::ListEventsRequest* request) override {
+    return watch_events(backend_, *context, time_of_ms(request->since_ms()));
   }
 
   grpc::ServerWriteReactor<v1::ListClassesResponse>* WatchClasses(

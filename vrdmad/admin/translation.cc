@@ -1,5 +1,8 @@
 #include "vrdmad/admin/translation.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "core/base/printable.h"
 
 namespace vrdma::vrdmad {
@@ -215,6 +218,65 @@ void fill(v1::QueuePair& out, const QueuePairRow& row) {
   out.set_direct_bytes(row.by_program.bytes);
   out.set_worker_requests(row.by_worker.requests);
   out.set_worker_bytes(row.by_worker.bytes);
+}
+
+namespace {
+
+int64_t ms_of(EventRow::Time time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+EventRow::Time time_of_ms(int64_t ms) {
+  // A clock cannot hold every number.
+  constexpr int64_t kMost = int64_t{1} << 42;
+  return EventRow::Time(std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kMost)));
+}
+
+void fill(v1::Event& out, const EventRow& event) {
+  out.set_number(event.number);
+  out.set_type(event.type);
+  out.set_first_ms(ms_of(event.first));
+  out.set_last_ms(ms_of(event.last));
+  out.set_count(event.count);
+  out.set_vdev(printable(event.vdev.name));
+  out.set_vdev_id(event.vdev.id);
+  out.set_netns(printable(event.vdev.netns));
+  out.set_tenant(printable(event.tenant));
+  out.set_who(printable(event.who));
+  out.set_pid(event.pid);
+  out.set_program(printable(event.program));
+  out.set_reason(printable(event.reason));
+  out.set_share(printable(event.share));
+}
+
+std::string bytes_of(const std::vector<EventRow>& events) {
+  v1::ListEventsResponse all;
+  for (const auto& event : events) fill(*all.add_events(), event);
+  return all.SerializeAsString();
+}
+
+std::optional<std::vector<EventRow>> events_of(const std::string& bytes) {
+  v1::ListEventsResponse all;
+  if (!all.ParseFromString(bytes)) return std::nullopt;
+  std::vector<EventRow> events;
+  for (const auto& in : all.events()) {
+    EventRow& event = events.emplace_back();
+    event.number = in.number();
+    event.type = in.type();
+    event.first = time_of_ms(in.first_ms());
+    event.last = time_of_ms(in.last_ms());
+    event.count = in.count();
+    event.vdev = {in.vdev_id(), in.vdev(), in.netns()};
+    event.tenant = in.tenant();
+    event.who = in.who();
+    event.pid = in.pid();
+    event.program = in.program();
+    event.reason = in.reason();
+    event.share = in.share();
+  }
+  return events;
 }
 
 }  // namespace vrdma::vrdmad

@@ -7,6 +7,10 @@
 
 #include <vrdma/v1/admin.pb.h>
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "vrdmad/admin/backend.h"
 
 namespace vrdma::vrdmad {
@@ -27,6 +31,11 @@ template <class Rows>  // of v1::QuotaSetting
   for (const auto& row : rows) quota.push_back({row.kind(), row.limit()});
   return quota;
 }
+void fill(v1::Event& out, const EventRow& event);
+[[nodiscard]] EventRow::Time time_of_ms(int64_t ms);
+// Events as bytes: a ListEventsResponse. Nothing: these are none.
+[[nodiscard]] std::string bytes_of(const std::vector<EventRow>& events);
+[[nodiscard]] std::optional<std::vector<EventRow>> events_of(const std::string& bytes);
 [[nodiscard]] BudgetSpec::Scope scope_of(v1::Scope scope);
 
 }  // namespace vrdma::vrdmad

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -20,22 +21,25 @@ namespace {
 // Events that may wait for a watcher, besides its initial ones, before the watch is ended.
 constexpr size_t kWatchBacklog = 4096;
 
-// One WatchVdevs stream.
+// One stream of WatchVdevs or WatchEvents.
 //
 // Events arrive on the control thread, enter backlog_, and leave one StartWrite() at a time.
 // Finish() is called exactly once: by OnCancel, by a failed write, or by a full backlog. gRPC then
 // calls OnDone() as the last reaction and forgets the object.
-class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
+template <class Message, class Row>
+class Watcher final : public grpc::ServerWriteReactor<Message> {
  public:
-  Watcher(AdminBackend& backend, grpc::CallbackServerContext& context) : context_(context) {
+  // `watch` calls its argument as AdminBackend::watch() does.
+  using Watch = std::function<std::shared_ptr<void>(std::function<void(const Row&)>)>;
+  Watcher(const Watch& watch, grpc::CallbackServerContext& context) : context_(context) {
     // The first events arrive before gRPC knows the reactor; it keeps what is started until then.
-    token_ = backend.watch([this](const WatchEvent& event) { push(event); });
+    token_ = watch([this](const Row& event) { push(event); });
     {
       const std::lock_guard lock(mutex_);
       room_ = backlog_.size() + kWatchBacklog;
     }
     // Tells the client that from now on it misses no event, even if there are no vdevices.
-    StartSendInitialMetadata();
+    this->StartSendInitialMetadata();
   }
 
   void OnSendInitialMetadataDone(bool ok) override {
@@ -61,7 +65,7 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
   }
 
  private:
-  void push(const WatchEvent& event) {
+  void push(const Row& event) {
     const std::lock_guard lock(mutex_);
     if (finished_) return;
     if (backlog_.size() >= room_)
@@ -72,21 +76,21 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
   void write_next() {
     if (finished_ || writing_ || backlog_.empty()) return;
     writing_ = true;
-    StartWrite(&backlog_.front());
+    this->StartWrite(&backlog_.front());
   }
   void finish(const base::Error& error) {
     if (finished_) return;
     finished_ = true;
-    Finish(status_of(context_, error));
+    this->Finish(status_of(context_, error));
   }
 
   grpc::CallbackServerContext& context_;
   std::shared_ptr<void> token_;
 
-  std::mutex mutex_;                    // guards all members below
-  std::deque<v1::WatchEvent> backlog_;  // writing_: the first one is being written
-  size_t room_ = SIZE_MAX;              // of backlog_; unlimited for the initial events
-  bool writing_ = true;                 // first, the initial metadata
+  std::mutex mutex_;             // guards all members below
+  std::deque<Message> backlog_;  // writing_: the first one is being written
+  size_t room_ = SIZE_MAX;       // of backlog_; unlimited for the initial events
+  bool writing_ = true;          // first, the initial metadata
   bool finished_ = false;
 };
 
@@ -155,7 +159,15 @@ class ClassWatcher final : public grpc::ServerWriteReactor<v1::ListClassesRespon
 
 grpc::ServerWriteReactor<v1::WatchEvent>* watch_vdevs(AdminBackend& backend,
                                                       grpc::CallbackServerContext& context) {
-  return new Watcher(backend, context);
+  return new Watcher<v1::WatchEvent, WatchEvent>(
+      [&](auto callback) { return backend.watch(std::move(callback)); }, context);
+}
+
+grpc::ServerWriteReactor<v1::Event>* watch_events(AdminBackend& backend,
+                                                  grpc::CallbackServerContext& context,
+                                                  EventRow::Time since) {
+  return new Watcher<v1::Event, EventRow>(
+      [&](auto callback) { return backend.watch_events(since, std::move(callback)); }, context);
 }
 
 grpc::ServerWriteReactor<v1::ListClassesResponse>* watch_classes(

@@ -26,6 +26,8 @@ grpc::Status status_of(Context& context, const base::Error& error) {
 // `backend` must outlive the stream.
 [[nodiscard]] grpc::ServerWriteReactor<v1::WatchEvent>* watch_vdevs(
     AdminBackend& backend, grpc::CallbackServerContext& context);
+[[nodiscard]] grpc::ServerWriteReactor<v1::Event>* watch_events(
+    AdminBackend& backend, grpc::CallbackServerContext& context, EventRow::Time since);
 [[nodiscard]] grpc::ServerWriteReactor<v1::ListClassesResponse>* watch_classes(
     AdminBackend& backend, grpc::CallbackServerContext& context);
 

@@ -110,6 +110,7 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
       settings_(settings),
       options_(options),
       parents_(std::move(parents)),
+      events_(loop, options.events),
       classes_(std::move(classes)),
       directory_([this](const std::string& text) -> std::optional<uint64_t> {
         const auto netns = settings_.broker->netns(text);
@@ -345,7 +346,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
       {record->intake,
        record->entrance,
        [this, raw = record.get()](Arrival arrival) { accept(*raw, std::move(arrival)); },
-       [raw = record.get()] {
+       [this, raw = record.get()] {
+         note("isolation", raw->id, raw->spec, "a connection from another network namespace");
          // Log at powers of two: a client may retry without bound.
          if (std::has_single_bit(++raw->foreign))
            spdlog::warn(
@@ -417,6 +419,7 @@ void Daemon::on_link_gone(uint64_t id, const std::string& reason) {
     const Record* const found = find(id);
     if (found == nullptr) return;
     spdlog::info("vdevice {}: {}, so it is deleted", found->label, reason);
+    note("deleted", id, found->spec, reason);
     remove(id, reason);
     forget_later(id);  // otherwise it would be lost at the next start
   });
@@ -439,6 +442,7 @@ void Daemon::on_owner_ended(uint64_t id) {
       return tell(WatchEvent::Type::kChanged, found != nullptr ? info(*found) : info(lost->second),
                   reason);
     }
+    note("deleted", id, spec, reason);
     end_by_itself(id, reason);
   });
 }

@@ -40,6 +40,7 @@
 #include "vrdmad/control/counters.h"
 #include "vrdmad/control/dealing.h"
 #include "vrdmad/control/directory.h"
+#include "vrdmad/control/event_log.h"
 #include "vrdmad/control/netdev_search.h"
 #include "vrdmad/control/owner_watch.h"
 #include "vrdmad/control/parent.h"
@@ -55,8 +56,9 @@ namespace vrdma::vrdmad {
 
 struct WorkerOptions {
   Isolation isolation = Isolation::kTenant;
-  unsigned workers = 1;  // of Isolation::kNone
-  bool threads = true;   // of this process, instead of processes
+  unsigned workers = 1;     // of Isolation::kNone
+  bool threads = true;      // of this process, instead of processes
+  std::string events = {};  // the file of what they were refused and so on; empty: none
 };
 
 class Daemon final : public AdminBackend, public HookBackend {
@@ -90,11 +92,15 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
+  // daemon_events.cc
+  std::vector<EventRow> list_events(EventRow::Time since) override;
+  std::shared_ptr<void> watch_events(EventRow::Time since, EventCallback callback) override;
 
   // HookBackend; the first two as AdminBackend. daemon_containers.cc.
   base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
                            const Terms& terms) override;
   base::Result<ClaimSpec> find_claim(const std::string& uid) override;
+  void refused(const std::string& container, uid_t user, const std::string& reason) override;
   void take_back(uint64_t vdevice, const Container& container) override;
 
   // All of counters(); on the control thread. Calls `then` from the loop.
@@ -104,6 +110,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   struct Record;
   struct OnNetwork;
   class Subscription;
+  class EventSubscription;
 
   Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
          const SessionSettings& settings, const WorkerOptions& options,
@@ -362,6 +369,11 @@ class Daemon final : public AdminBackend, public HookBackend {
       uint64_t id, const std::string& reason, std::function<void()> then = [] {});
   void take_out(uint64_t id);  // without an event for subscribers
   void tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason);
+  // For operators, later: daemon_events.cc.
+  void note(const char* type, uint64_t id, const VdevSpec& spec, const std::string& reason,
+            int32_t pid = 0, uint64_t count = 1);
+  void note_worker(const std::string& domain, const std::string& reason);
+  void on_refused(const Record& record, const Refused& refused);
 
   base::EventLoop& loop_;
   const RunDir& run_dir_;
@@ -372,6 +384,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   SessionSettings settings_;
   const WorkerOptions options_;
   std::vector<std::unique_ptr<Parent>> parents_;
+  EventLog events_;
   Answers answers_{loop_};
   Quarantine quarantine_;
   Furnisher furnisher_;

@@ -127,6 +127,7 @@ Result<void> Daemon::restore_all() {
     }
     if (!record) {
       spdlog::warn("vdevice {}: cannot be restored: {}", label, record.error().message());
+      note("lost", stored.id, stored.spec, record.error().message());
       enter(std::move(stored), record.error().message());
       continue;
     }
@@ -305,6 +306,7 @@ std::set<WorkerEnd*> Daemon::give(std::vector<Furnisher::Adopted> sessions, Adop
     const Record& its = *find(one.vdevice);
     WorkerEnd* const worker = workers_.find(its.domain);
     if (worker == nullptr) continue;  // it ended since with_vdevice()
+    note("takeover", its.id, its.spec, "the session of a program goes on");
     one.kit.cgroup = cgroup_of(its, one.caller->peer());
     workers_.add(its.domain, one.connection);
     for (auto& each : parcels(std::move(one))) worker->send(std::move(each));
@@ -356,6 +358,7 @@ void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
   }
   Record& made = enter(std::move(*record));
   spdlog::info("vdevice {}: {}", made.label, lost.vdev.pending() ? "completed" : "restored");
+  if (!lost.vdev.pending()) note("restored", made.id, made.spec, "it is no longer lost");
   apply(made);
   show_sysfs_again(made);
   store_again(made);
@@ -378,6 +381,7 @@ void Daemon::restore_lost() {
 void Daemon::forget(const StoredVdev& vdev, const std::string& reason) {
   spdlog::warn("vdevice {}: {}, so it is deleted", label_of(vdev.spec.netns, vdev.spec.name),
                reason);
+  note("deleted", vdev.id, vdev.spec, reason);
   forget_later(vdev.id);
 }
 
@@ -425,6 +429,7 @@ VdevInfo Daemon::info(const Lost& lost) const {
   info.netdev = spec.netdev;
   info.node_guid = lost.vdev.node_guid.text();
   info.netns_cookie = lost.netns_dir != nullptr ? lost.vdev.netns_cookie : 0;
+  for (const auto& setting : spec.quota) info.quota.push_back({setting.kind, 0, setting.limit});
   info.port_state = lost.vdev.pending() ? "PENDING" : "LOST";
   info.no_direct = spec.no_direct;
   info.allowed = spec.allow;

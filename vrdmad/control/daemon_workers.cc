@@ -179,6 +179,7 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
   } else if (const auto* crash = std::get_if<Crashed>(&message)) {
     if (!workers_.crashes(domain)) return;
     spdlog::error("the worker of {} crashes: {}", domain, ::strsignal(crash->signal));
+    note_worker(domain, std::string("crashes: ") + ::strsignal(crash->signal));
     const bool its_own = workers_.has(domain, furnisher_.connection_of(crash->session));
     quarantine_.crashed(domain, its_own ? crash->session : 0, loop_.now());
   } else if (const auto* rung = std::get_if<WantRates>(&message)) {
@@ -191,6 +192,9 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
   } else if (const auto* address = std::get_if<WantRoceSocket>(&message)) {
     Record* const record = find(address->vdevice);
     if (record != nullptr && record->domain == domain) give_socket(*record, address->address);
+  } else if (const auto* refused = std::get_if<Refused>(&message)) {
+    const Record* const record = find(refused->vdevice);
+    if (record != nullptr && record->domain == domain) on_refused(*record, *refused);
   } else if (const auto* left = std::get_if<LeaveGroup>(&message)) {
     Record* const record = find(left->vdevice);
     if (record != nullptr && record->domain == domain) record->groups.erase(left->group);
@@ -252,6 +256,7 @@ void Daemon::on_ended(const std::string& domain, unsigned slot, Workers::End how
     show_limits(*record);
   }
   budgets_.clear(slot);
+  if (how == Workers::End::kLost && !leaves_) note_worker(domain, "ended, and was not told to");
   // A question that was on its way to an idle worker is answered as if it had come after the end.
   answers_.ended(domain, how == Workers::End::kIdle ? &kNoWorker : nullptr);
 }
@@ -272,6 +277,9 @@ void Daemon::take_over_orphans() {
   for (auto it = orphans_.begin(); it != orphans_.end();) {
     if (const auto reason = quarantine_.reason_to_end(it->first, loop_.now()); !reason.empty()) {
       spdlog::warn("all sessions of {} end: {}", it->first, reason);
+      for (const auto& orphan : it->second)
+        if (const Record* const record = find(orphan.vdevice))
+          note("ended", record->id, record->spec, reason, orphan.peer.pid);
       for (const auto& orphan : it->second) furnisher_.remove_files(orphan.session);
       it = orphans_.erase(it);
       continue;
@@ -303,6 +311,8 @@ void Daemon::take_over_orphan(const std::string& domain, const Furnisher::Lost& 
                     : "its anchors name another program or vdevice";
   }
   spdlog::warn("session {} of {} ends: {}", session, domain, reason);
+  if (const Record* const record = find(orphan.vdevice))
+    note("ended", record->id, record->spec, reason, orphan.peer.pid);
   furnisher_.remove_files(session);
 }
 

@@ -51,6 +51,8 @@ class HookBackend {
                                                  const Terms& terms) = 0;
   // ENOENT: there is no such claim; EAGAIN: it is being changed. As give().
   [[nodiscard]] virtual base::Result<ClaimSpec> find_claim(const std::string& uid) = 0;
+  // A container, and the user that its hook runs as, got none. Any thread; does not wait.
+  virtual void refused(const std::string& container, uid_t user, const std::string& reason) = 0;
   // The container has it no more. Any thread; does not wait.
   virtual void take_back(uint64_t vdevice, const Container& container) = 0;
 

@@ -317,6 +317,7 @@ Result<api::Class> HookServer::find_class(const std::string& name) {
 // A user could fill the log.
 void HookServer::log_refusal(const Connection& connection, const base::Error& why) {
   if (connection.uid != 0 && !refusals_.take(loop_->now())) return;
+  backend_.refused(connection.container, connection.uid, why.message());
   spdlog::warn("container {} of user {} gets no vdevice: {}", connection.container, connection.uid,
                base::printable(why.message()));
 }

@@ -320,6 +320,22 @@ struct WantRates {
   bool operator==(const WantRates&) const = default;
 };
 
+// What a program of the vdevice was refused, since the last such message.
+struct Refused {
+  enum class Why : uint8_t {
+    kQuota,     // a request exceeded the limit of this kind
+    kCeiling,   // or one of its tenant or its parent
+    kIdentity,  // it did not prove what it is
+    kProtocol,  // its session ended because of what it sent or wrote
+  };
+  uint64_t vdevice = 0;
+  int32_t pid = 0;
+  Why why{};
+  provisioning::Kind kind{};
+  uint64_t count = 0;
+  bool operator==(const Refused&) const = default;
+};
+
 // A queue pair of the vdevice has a peer on another host, and its address has no socket yet; or one
 // is attached to a multicast group, `address`. Answer: RoceSocket.
 struct WantRoceSocket {
@@ -337,7 +353,7 @@ struct LeaveGroup {
 
 // Crashed is the last one: a handler of signals writes it without the codec (worker_main.cc).
 using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates,
-                               WantRoceSocket, QueuePairs, LeaveGroup, Crashed>;
+                               WantRoceSocket, QueuePairs, LeaveGroup, Refused, Crashed>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

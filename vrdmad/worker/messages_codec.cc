@@ -293,6 +293,21 @@ void fields(A& at, LeaveGroup& message) {
 }
 
 template <class A>
+void fields(A& at, Refused& message) {
+  at.number(message.vdevice);
+  at.number(message.pid);
+  auto why = static_cast<uint8_t>(message.why);
+  at.number(why);
+  at.require(why <= static_cast<uint8_t>(Refused::Why::kProtocol));
+  message.why = static_cast<Refused::Why>(why);
+  auto kind = static_cast<uint8_t>(message.kind);
+  at.number(kind);
+  at.require(kind < kKindCount);
+  message.kind = static_cast<provisioning::Kind>(kind);
+  at.number(message.count);
+}
+
+template <class A>
 void fields(A& at, WantKit& message) {
   at.number(message.connection);
   fields(at, message.shown);

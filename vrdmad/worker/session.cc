@@ -85,7 +85,10 @@ Session::~Session() {
 void Session::end(bool malformed) {
   if (over_) return;
   over_ = true;
-  if (malformed) ++vdevice_->counters.malformed;
+  if (malformed) {
+    ++vdevice_->counters.malformed;
+    note_refusal(Refused::Why::kProtocol);
+  }
   talk_.stop();
   death_watch_.reset();
   doorbell_watch_.reset();
@@ -262,6 +265,7 @@ void Session::handle(const ipc::Request& request, Fds fds) {
     return;
   }
   Answer answer;
+  (void)vdevice_->ledger.take_refused();  // of what nobody waits for
   if (!has_zero_tail(request)) {
     answer.reply.error = E2BIG;
   } else if (request.call == Call::kResume && objects_ == nullptr && greeting_ == nullptr &&
@@ -276,7 +280,11 @@ void Session::handle(const ipc::Request& request, Fds fds) {
     answer.reply.sequence = request.sequence;
     if (answer.reply.error == 0) journal_->remember(request, answer.reply);
   }
-  if (answer.reply.error != 0) ++vdevice_->counters.refused;
+  if (answer.reply.error != 0) {
+    ++vdevice_->counters.refused;
+    if (const auto over = vdevice_->ledger.take_refused())
+      note_refusal(over->by_pool ? Refused::Why::kCeiling : Refused::Why::kQuota, over->kind);
+  }
   if (answer.deferred)
     talk_.defer();
   else
@@ -284,6 +292,15 @@ void Session::handle(const ipc::Request& request, Fds fds) {
   if (talk_.has_failed()) return end(true);
   // Not when the socket closes: a forked child may hold it for long.
   if (goodbye_ && !answer.deferred) end(false);
+}
+
+void Session::note_refusal(Refused::Why why, provisioning::Kind kind) {
+  if (!host_.refused) return;
+  const auto& caller = talk_.caller();
+  const pid_t pid = objects_ != nullptr ? objects_->context().process->peer().pid
+                    : caller != nullptr ? caller->peer().pid
+                                        : 0;
+  host_.refused(pid, why, kind);
 }
 
 void Session::answer(Answer late) {

@@ -24,6 +24,7 @@
 #include "vrdmad/broker/conversation.h"
 #include "vrdmad/records/furnisher.h"
 #include "vrdmad/worker/connection.h"
+#include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/session_journal.h"
 #include "vrdmad/worker/session_objects.h"
 #include "vrdmad/worker/vdevice.h"
@@ -47,6 +48,8 @@ class Session final : private transport::Runnable,
         want_kit;
     // Called once, from the loop, when the session may be destroyed.
     std::function<void(Session*)> ended;
+    // For operators; empty: nobody wants to know.
+    std::function<void(pid_t, Refused::Why, provisioning::Kind)> refused = {};
   };
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
       base::Fd socket, std::shared_ptr<Caller> caller, std::unique_ptr<Connection> connection,
@@ -98,6 +101,7 @@ class Session final : private transport::Runnable,
   [[nodiscard]] bool asks_mappings(const ipc::Request& request);
   [[nodiscard]] bool waits_for_posted(const ipc::Request& request);
   void handle(const ipc::Request& request, Fds fds);
+  void note_refusal(Refused::Why why, provisioning::Kind kind = {});
   [[nodiscard]] int dispatch(const ipc::Request& request, Fds fds, Answer* answer);
   void send_answer(Answer answer);
   void end(bool malformed);

@@ -35,6 +35,7 @@ int Session::probe(Answer* answer) {
 int Session::refuse_caller(const base::Error& why) {
   const int error = talk_.refuse(why, name(), vdevice_->counters.unproven);
   if (error == EAGAIN) return error;
+  note_refusal(Refused::Why::kIdentity);
   death_watch_.reset();  // while the pidfd that it watches is open
   greeting_.reset();
   return error;

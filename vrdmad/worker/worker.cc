@@ -42,7 +42,8 @@ Worker::Worker(base::EventLoop& loop, std::shared_ptr<Broker> broker,
     : loop_(loop),
       runner_(loop),
       tell_(std::move(tell)),
-      budgets_([this](uint64_t number) { tell_(WantRates{number}); }) {
+      budgets_([this](uint64_t number) { tell_(WantRates{number}); }),
+      refusals_(loop, tell_) {
   settings_.broker = std::move(broker);
   runner_.on_work([this] { work_ = loop_.after(SessionFile::kWorkTime, [this] { note_work(); }); });
 }
@@ -224,15 +225,20 @@ void Worker::on(const RoceSocket& message, Beside beside) {
   vdevice->network->open(message.address, std::move(beside[0]), std::move(all));
 }
 
-Session::Host Worker::host_of(const Sessions& sessions) {
-  return {runner_, settings_, sessions,
+Session::Host Worker::host_of(const Vdevice& vdevice, const Sessions& sessions) {
+  return {runner_,
+          settings_,
+          sessions,
           [this](const WantKit& wish, std::function<void(base::Result<SessionKit>)> then) {
             if (!has_descriptors_for(kSessionDescriptors * (wanting_.size() + 1)))
               return then(base::fail(ENOMEM, "the worker has no descriptors for one more session"));
             wanting_[wish.connection] = std::move(then);
             tell_(wish);
           },
-          [this](Session* over) { forget(over); }};
+          [this](Session* over) { forget(over); },
+          [this, id = vdevice.id](pid_t pid, Refused::Why why, provisioning::Kind kind) {
+            refusals_.note({id, pid, why, kind, 1});
+          }};
 }
 
 void Worker::on(const Kit& message, Beside beside) {
@@ -278,7 +284,7 @@ std::unique_ptr<Session> Worker::adopt(Furnisher::Adopted one) {
   const std::shared_ptr<Vdevice>& vdevice = it->second;
   const pid_t pid = one.caller->peer().pid;
   auto session = Session::adopt(std::move(one), std::move(connection), vdevice,
-                                host_of(sessions_[vdevice.get()]));
+                                host_of(*vdevice, sessions_[vdevice.get()]));
   if (!session) {
     base::log_warning("vdevice " + vdevice->label + ": the session of process " +
                       std::to_string(pid) + " cannot be taken over: " + session.error().message());
@@ -440,9 +446,14 @@ void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& wai
   if (vdevice->gone) return;
   Sessions& sessions = sessions_[vdevice.get()];
   auto room = make_room(*vdevice, sessions);
-  if (!room) return;
-  auto session = Session::start(std::move(waiting.socket), std::move(waiting.caller),
-                                std::move(waiting.connection), vdevice, host_of(sessions));
+  if (!room) {
+    const pid_t pid = waiting.caller != nullptr ? waiting.caller->peer().pid : 0;
+    refusals_.note({vdevice->id, pid, Refused::Why::kQuota, provisioning::Kind::kConns, 1});
+    return;
+  }
+  auto session =
+      Session::start(std::move(waiting.socket), std::move(waiting.caller),
+                     std::move(waiting.connection), vdevice, host_of(*vdevice, sessions));
   if (!session) return;
   (*session)->pay(std::move(*room));
   sessions.push_back(std::move(*session));

@@ -24,6 +24,7 @@
 #include "vrdmad/worker/kept_back.h"
 #include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/parcel.h"
+#include "vrdmad/worker/refusals.h"
 #include "vrdmad/worker/session.h"
 #include "vrdmad/worker/vdevice.h"
 #include "vrdmad/worker/worker_budgets.h"
@@ -88,7 +89,7 @@ class Worker {
   void forget(Session* over);
   void end_silent();
   void note_work();
-  [[nodiscard]] Session::Host host_of(const Sessions& sessions);
+  [[nodiscard]] Session::Host host_of(const Vdevice& vdevice, const Sessions& sessions);
 
   base::EventLoop& loop_;
   transport::Runner runner_;
@@ -115,6 +116,7 @@ class Worker {
   // By vdevice; also of those that are deleted and that programs still have open.
   using SessionMap = std::map<const Vdevice*, Sessions>;
   SessionMap sessions_;
+  Refusals refusals_;
   base::EventLoop::Timer work_;     // until note_work()
   base::EventLoop::Timer silence_;  // until end_silent()
 };

@@ -334,6 +334,7 @@ TEST(ApplyPlan, a_lost_vdevice_keeps_what_it_was_given) {
   Existing& lost = state.vdevices.emplace_back();
   lost.id = 3;
   lost.vdevice = vdevice("a");
+  lost.vdevice.quota["qp"] = 4;
   lost.is_lost = true;
   Vdevice wanted = vdevice("a");
   wanted.quota["qp"] = 5;

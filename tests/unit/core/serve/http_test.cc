@@ -40,10 +40,10 @@ class HttpTest : public testing::Test {
   HttpTest() {
     auto server =
         HttpServer::start(*loop_, "unix:" + path_, kNetwork,
-                          [this](const std::string& path, const HttpServer::Answer& answer) {
+                          [this](const HttpRequest& request, const HttpServer::Answer& answer) {
                             ++questions_;
-                            if (path != "/later")
-                              return answer({"200 OK", "you asked for " + path + "\n"});
+                            if (request.path != "/later")
+                              return answer({"200 OK", "you asked for " + request.path + "\n"});
                             later_ = loop_->after(std::chrono::milliseconds(10), [this, answer] {
                               answer({"200 OK", "it is late\n"});
                               ++answers_;

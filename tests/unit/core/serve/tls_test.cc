@@ -128,7 +128,7 @@ class TlsTest : public testing::Test {
     ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address_), &size);
     server_of_http_ = HttpServer::start(
                           *loop_, {std::move(fd), "", true},
-                          [this](const std::string&, const HttpServer::Answer& answer) {
+                          [this](const HttpRequest&, const HttpServer::Answer& answer) {
                             answer({"200 OK", std::string(body_, 'x') + "\n"});
                           },
                           std::move(*guard))

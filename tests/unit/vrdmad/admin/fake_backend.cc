@@ -373,4 +373,28 @@ void FakeBackend::tell(const WatchEvent& event) {
   for (const auto& [id, callback] : watches_) callback(event);
 }
 
+std::vector<EventRow> FakeBackend::list_events(EventRow::Time since) {
+  EventRow event;
+  event.number = 7;
+  event.first = event.last = EventRow::Time(std::chrono::seconds(1'000'000'000));
+  event.count = 3;
+  event.type = "quota";
+  event.vdev = {1, "red0", "red"};
+  event.tenant = "shop";
+  event.who = "web/web-0";
+  event.pid = 42;
+  event.program = "ib\n";
+  event.reason = "too many";
+  return event.last >= since ? std::vector{event} : std::vector<EventRow>();
+}
+
+std::shared_ptr<void> FakeBackend::watch_events(EventRow::Time since, EventCallback callback) {
+  for (const auto& event : list_events(since)) callback(event);
+  for (auto& event : list_events({})) {
+    event.count = 4;
+    callback(event);
+  }
+  return nullptr;
+}
+
 }  // namespace vrdma::vrdmad

@@ -46,6 +46,9 @@ class FakeBackend final : public AdminBackend {
   // A listener and a connection for each vdevice.
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
+  // One event, which happens again when watched.
+  std::vector<EventRow> list_events(EventRow::Time since) override;
+  std::shared_ptr<void> watch_events(EventRow::Time since, EventCallback callback) override;
 
   // Any thread: the number of active watches.
   size_t watchers();

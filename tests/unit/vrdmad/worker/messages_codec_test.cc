@@ -69,6 +69,7 @@ std::vector<ToControl> to_control() {
           Say{base::LogLevel::kWarning, "vdevice red0: a program speaks version 1"},
           WantRates{3},
           Crashed{11, 7},
+          Refused{7, 4711, Refused::Why::kCeiling, Kind::kQp, 3},
           WantRoceSocket{7, gid(0xfd, 2)},
           QueuePairs{1, {}, false},
           QueuePairs{2,

@@ -44,6 +44,7 @@ class WorkerTest : public testing::Test {
   void on_answer(ToControl answer) {
     std::unique_lock lock(mutex_);
     if (std::holds_alternative<Accepted>(answer)) return;
+    if (const auto* refused = std::get_if<Refused>(&answer)) return refused_.push_back(*refused);
     answers_.push_back(std::move(answer));
     changed_.notify_all();
     changed_.wait(lock, [this] { return !shut_; });
@@ -79,6 +80,7 @@ class WorkerTest : public testing::Test {
   std::condition_variable changed_;
   bool shut_ = false;
   std::vector<ToControl> answers_;
+  std::vector<Refused> refused_;  // not among the answers
   std::unique_ptr<WorkerThread> worker_ = WorkerThread::start(broker_, [this](ToControl answer) {
                                             on_answer(std::move(answer));
                                           }).value();
@@ -227,6 +229,13 @@ TEST_F(OpeningTest, asks_for_nothing_without_the_proof) {
   worker_->send(Collect{1, 17});
   ASSERT_TRUE(wait_for(1, std::chrono::seconds(10)));
   EXPECT_EQ(last(), ToControl(Done{17, 0, {}})) << "it wanted a kit";
+  {
+    const std::lock_guard lock(mutex_);
+    ASSERT_EQ(refused_.size(), 1u);
+    EXPECT_EQ(refused_[0].vdevice, 1u);
+    EXPECT_EQ(refused_[0].why, Refused::Why::kIdentity);
+    EXPECT_GT(refused_[0].pid, 0);
+  }
   want_kit(2);
 }
 
