@@ -86,6 +86,11 @@ void AnchorFile::put_packet_socket() {
   if (std::exchange(anchors_.of.packet_socket, 1) == 0) put_anchor();
 }
 
+void AnchorFile::put_anchor(const Anchor& anchor) {
+  anchors_.of = anchor;
+  put_anchor();
+}
+
 void AnchorFile::put_epoch(uint32_t epoch) {
   anchors_.of.epoch = epoch;
   put_anchor();

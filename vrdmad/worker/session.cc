@@ -126,6 +126,7 @@ bool Session::hear_again() {
 
 bool Session::run(transport::Turn& turn) {
   if (over_) return false;
+  if (parked_ != Parked::kNot && !ending_) return false;
   if (std::exchange(rung_, false)) {
     if (!hear_again()) {
       end(false);
@@ -146,7 +147,7 @@ bool Session::run(transport::Turn& turn) {
     read_request();
     turn.spend_time(turn.now() - begun);
   }
-  if (over_) return false;
+  if (over_ || parked_ != Parked::kNot) return false;
   return ending_.has_value() || (readable_ && !provisioning::RequestRate::waits(*this));
 }
 
@@ -323,6 +324,7 @@ int Session::resume(const ipc::Request& request) {
         other->objects_->context().id != request.resume.session ||
         other->objects_->context().process->peer() != talk_.caller()->peer())
       continue;
+    if (other->parked_ == Parked::kDetached) return EAGAIN;  // until it is attached, or ends
     other->go_on_at(&talk_);
     return 0;
   }
