@@ -235,6 +235,43 @@ base::Result<v1::Claim> Client::put_claim(const v1::Claim& claim) {
   return connection_->call(&v1::Admin::Stub::PutClaim, request);
 }
 
+base::Result<v1::ParkedProcess> Client::park_process(int32_t pid) {
+  v1::ParkProcessRequest request;
+  request.set_pid(pid);
+  return connection_->call(&v1::Admin::Stub::ParkProcess, request);
+}
+
+namespace {
+
+base::Result<void> result_of(const base::Result<v1::ParkedProcessResponse>& response) {
+  if (!response) return base::pass(response.error());
+  return {};
+}
+
+v1::ParkedProcessRequest naming(const std::string& process) {
+  v1::ParkedProcessRequest request;
+  request.set_process(process);
+  return request;
+}
+
+}  // namespace
+
+base::Result<void> Client::detach_process(const std::string& process) {
+  return result_of(connection_->call(&v1::Admin::Stub::DetachProcess, naming(process)));
+}
+
+base::Result<void> Client::resume_process(const std::string& process) {
+  return result_of(connection_->call(&v1::Admin::Stub::ResumeProcess, naming(process)));
+}
+
+base::Result<void> Client::abandon_process(const std::string& process) {
+  return result_of(connection_->call(&v1::Admin::Stub::AbandonProcess, naming(process)));
+}
+
+base::Result<void> Client::attach_process(const v1::ParkedProcess& process) {
+  return result_of(connection_->call(&v1::Admin::Stub::AttachProcess, process));
+}
+
 base::Result<void> Client::delete_claim(const std::string& uid, bool force) {
   v1::DeleteClaimRequest request;
   request.set_uid(uid);

@@ -27,6 +27,7 @@ struct Options {
   bool no_direct = false;
   std::vector<std::string> addresses;
   uint32_t owner = 0;  // process id; 0: none
+  uint32_t pid = 0;    // for checkpoint park
   bool end_with_owner = false;
   std::vector<std::string> labels;  // KEY=VALUE
   bool if_absent = false;
@@ -50,7 +51,7 @@ struct Options {
   bool bytes = false;                             // exact sizes in tables
   bool quiet = false;                             // names only
   std::string file, classes;                      // for cdi generate: paths
-  std::string input;                              // for apply and diff: a path, "-"
+  std::string input;                              // for apply, diff and attach: a path, "-"
   std::string socket, vmm_user, user = "nobody";  // for vdev export: a path, two users
   bool print_only = false, may_migrate = false;   // the same
   std::string since;    // for events, as time_of() of cli/events.h accepts it; empty: all
@@ -96,6 +97,12 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome watch(const Options& options, Output& output);
 // Replaces the process; returns only on errors.
 [[nodiscard]] Outcome exec(const Options& options, Output& output);
+// checkpoint.cc. attach reads what park printed as JSON, changed to the process that is attached.
+[[nodiscard]] Outcome checkpoint_park(const Options& options, Output& output);
+[[nodiscard]] Outcome checkpoint_detach(const Options& options, Output& output);
+[[nodiscard]] Outcome checkpoint_attach(const Options& options, Output& output);
+[[nodiscard]] Outcome checkpoint_resume(const Options& options, Output& output);
+[[nodiscard]] Outcome checkpoint_abandon(const Options& options, Output& output);
 // Prints the findings; returns an error if one is a problem, EAGAIN if nothing is known.
 [[nodiscard]] Outcome diagnose(const Options& options, Output& output);
 // Prints commands for a shell that runs programs without exec(); needs no daemon.

@@ -98,6 +98,7 @@ Grammar::Grammar(Options& options) : options_(options) {
   add_objects();
   add_rows();
   add_live();
+  add_checkpoint();
   add_programs();
   add_files();
   add_cdi();
@@ -428,6 +429,36 @@ void Grammar::add_rows() {
   CLI::App& counters = leaf(app_, "stats", "show counters of the daemon and its vdevices", stats);
   name(counters, "only this vdevice, daemon, or tenant/NAME", Values::Kind::kScopes);
   columns(counters, kCounterColumns);
+}
+
+void Grammar::add_checkpoint() {
+  CLI::App& checkpoint =
+      group("checkpoint", "programs that are written to disk, or held for a while");
+  const auto of_process = [&](const char* word, const char* help, Command action) {
+    leaf(checkpoint, word, help, action)
+        .add_option("PROCESS", options_.name, "its number, or the token that park printed")
+        ->type_name("")
+        ->check(base::not_empty, "")
+        ->required();
+  };
+  leaf(checkpoint, "park", "execute nothing for a program; its peers wait", checkpoint_park)
+      .add_option("PID", options_.pid, "number of the process")
+      ->type_name("")
+      ->check(base::number(1, INT32_MAX, "the number of a process"), "")
+      ->required();
+  of_process("resume", "let a parked program go on", checkpoint_resume);
+  of_process("abandon", "end the sessions of a parked program, as if it had been killed",
+             checkpoint_abandon);
+  of_process("detach", "let a parked program end without an end of its sessions: for tools",
+             checkpoint_detach);
+  CLI::App& attach =
+      leaf(checkpoint, "attach", "give detached sessions to another process: for tools",
+           checkpoint_attach);
+  values_[attach
+              .add_option("FILE", options_.input, "what describes the process; - is standard input")
+              ->type_name("")
+              ->check(base::not_empty, "")
+              ->required()] = {Values::Kind::kFiles};
 }
 
 void Grammar::add_live() {

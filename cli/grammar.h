@@ -82,6 +82,7 @@ class Grammar {
   void add_objects();
   void add_rows();
   void add_live();
+  void add_checkpoint();
   void add_programs();
   void add_files();
   void add_cdi();

@@ -234,6 +234,53 @@ std::string json_of(const std::vector<v1::Connection>& connections) {
   });
 }
 
+std::string json_of(const v1::ParkedProcess& process) {
+  Json sessions = Json::array();
+  for (const auto& one : process.sessions()) {
+    Json channels = Json::object();
+    for (const auto& [handle, inode] : std::map(one.channels().begin(), one.channels().end()))
+      channels[std::to_string(handle)] = inode;
+    sessions.push_back({{"number", one.number()},
+                        {"vdev", one.vdev()},
+                        {"vdev_id", one.vdev_id()},
+                        {"netns", one.netns()},
+                        {"socket", one.socket()},
+                        {"arena", one.arena()},
+                        {"bells", one.bells()},
+                        {"memory", one.memory()},
+                        {"doorbell", one.doorbell()},
+                        {"events", one.events()},
+                        {"channels", channels}});
+  }
+  return Json{{"pid", process.pid()}, {"token", process.token()}, {"sessions", sessions}}.dump(2);
+}
+
+base::Result<v1::ParkedProcess> parked_process_of(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    v1::ParkedProcess process;
+    process.set_pid(json.at("pid").get<int32_t>());
+    process.set_token(json.at("token").get<std::string>());
+    for (const Json& one : json.at("sessions")) {
+      auto& session = *process.add_sessions();
+      session.set_number(one.at("number").get<uint32_t>());
+      session.set_arena(one.at("arena").get<uint64_t>());
+      session.set_bells(one.at("bells").get<uint64_t>());
+      session.set_memory(one.at("memory").get<uint64_t>());
+      session.set_doorbell(one.at("doorbell").get<uint64_t>());
+      session.set_events(one.at("events").get<uint64_t>());
+      for (const auto& [handle, inode] : one.at("channels").items())
+        session.mutable_channels()->insert(
+            {static_cast<uint32_t>(std::stoul(handle)), inode.get<uint64_t>()});
+    }
+    return process;
+  } catch (const std::exception& error) {
+    return base::fail(
+        EINVAL,
+        std::string("this is not what 'vrdmactl checkpoint park -j' prints: ") + error.what());
+  }
+}
+
 std::string json_of(const std::vector<v1::QueuePair>& queue_pairs) {
   return array_of(queue_pairs, [](const v1::QueuePair& row) -> Json {
     return {{"vdev", row.vdev()},

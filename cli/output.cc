@@ -130,6 +130,11 @@ std::string padded(std::string text, size_t width) {
 }
 
 // Its container has no netdev with an address yet.
+// Of a port that is up, whether programs are parked is of more interest.
+std::string state_of(const v1::Vdev& vdev) {
+  return vdev.parked() > 0 && vdev.port_state() == "ACTIVE" ? "PARKED" : vdev.port_state();
+}
+
 bool is_pending(const v1::Vdev& vdev) { return vdev.port_state() == "PENDING"; }
 
 }  // namespace
@@ -158,7 +163,7 @@ void Output::list(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev
   const References references(all);
   for (const auto& vdev : vdevs)
     list.add({vdev.name(),
-              vdev.port_state(),
+              state_of(vdev),
               vdev.netns(),
               vdev.netdev(),
               vdev.parent(),
@@ -419,6 +424,18 @@ void Output::connections(const std::vector<v1::Connection>& connections,
 }
 
 // What is only of the network is empty for others.
+void Output::parked(const v1::ParkedProcess& process) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(process) << '\n';
+    return;
+  }
+  std::string vdevices;
+  for (const auto& session : process.sessions())
+    vdevices += (vdevices.empty() ? "" : ", ") + session.vdev();
+  out_ << "process " << process.pid() << " is parked, with " << process.sessions_size()
+       << (process.sessions_size() == 1 ? " session of " : " sessions of ") << vdevices << '\n';
+}
+
 void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs, const Whose& whose) {
   if (format_ == Format::kJson) {
     out_ << json_of(queue_pairs) << '\n';

@@ -55,6 +55,7 @@ class Output {
                    const Whose& whose = {});
   void queue_pairs(const std::vector<v1::QueuePair>& queue_pairs, const Whose& whose = {});
   void counters(const std::vector<v1::Counter>& counters);
+  void parked(const v1::ParkedProcess& process);  // prints no table
   // One line per event, flushed.
   void event(const v1::WatchEvent& event);
   // `own` is vrdmactl's version.

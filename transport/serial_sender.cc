@@ -45,6 +45,7 @@ bool SerialSender::run(Turn& turn) {
 }
 
 SerialSender::Next SerialSender::step(Turn& turn) {
+  if (qp_.context->parked) return Next::kSleep;
   if (!ring_.ours()) return Next::kSleep;
   if (in_hand() == nullptr) {
     if (!qp_.can_send()) return ring_.let_go() ? Next::kMore : Next::kSleep;

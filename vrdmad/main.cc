@@ -77,7 +77,7 @@ struct Options {
   bool single = true;  // with sanitizers, or without libseccomp.a
 #endif
   unsigned source_ports = 0;
-  double grace = 30;
+  double grace = 30, park_grace = 60;
 };
 
 int parse(int argc, char** argv, Options* options) {
@@ -160,6 +160,10 @@ int parse(int argc, char** argv, Options* options) {
   app.add_option("--daemon-grace", options->grace,
                  "seconds that mediated requests wait for the next daemon")
       ->check(number(0, 3600, "0 to 3600 seconds"), "")
+      ->capture_default_str();
+  app.add_option("--park-grace", options->park_grace,
+                 "seconds that a program may be parked (vrdmactl checkpoint); 0: forever")
+      ->check(number(0, 31'536'000, "0 to 31536000 seconds"), "")
       ->capture_default_str();
   try {
     app.parse(argc, argv);
@@ -405,6 +409,8 @@ Result<void> run(const Options& options) {
   run_dir.emplace(std::move(*locked));
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
+  settings.park_grace = std::chrono::duration_cast<vrdma::base::Duration>(
+      std::chrono::duration<double>(options.park_grace));
   settings.source_ports = options.source_ports;
   settings.intake = intake.get();
   settings.stopper = stopper.get();

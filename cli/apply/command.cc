@@ -10,6 +10,7 @@
 #include "cli/apply/run.h"
 #include "cli/apply/state.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "core/base/printable.h"
 
 namespace vrdma::cli {
@@ -18,23 +19,6 @@ namespace {
 
 std::string number_of(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
-std::string name_of_file(const std::string& path) {
-  return path == "-" ? "standard input" : base::printable(path);
-}
-
-base::Result<std::string> content_of(const std::string& path) {
-  std::ifstream file;
-  if (path != "-") file.open(path);
-  std::istream& in = path == "-" ? std::cin : file;
-  std::string text(apply::kMostBytes + 1, '\0');
-  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || (in.fail() && !in.eof())) return base::fail_errno("read " + name_of_file(path));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > apply::kMostBytes)
-    return base::fail(EFBIG, name_of_file(path) + " has more than 16 MiB");
-  return text;
 }
 
 // One line for each; the error says how many there are.
@@ -50,7 +34,7 @@ Outcome complain_of(const std::string& file, const std::vector<apply::Mistake>& 
 
 // The file's plan; nothing is changed yet.
 base::Result<apply::Plan> plan_of(const Options& options, api::Client& client) {
-  const auto text = content_of(options.input);
+  const auto text = input_of(options.input);
   if (!text) return base::pass(text.error());
   const std::string file = name_of_file(options.input);
   const auto [wanted, mistakes] = apply::parse(*text);

@@ -16,6 +16,15 @@ Result<Mapping> Mapping::shared(const Fd& fd, size_t size, uint64_t offset, int 
   return mapping;
 }
 
+Result<void> Mapping::show(const Fd& fd) {
+  if (::mmap(address_, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0) ==
+      MAP_FAILED)
+    return fail_errno("map shared memory");
+  ::madvise(address_, size_, MADV_DONTDUMP);
+  ::madvise(address_, size_, MADV_DONTFORK);
+  return {};
+}
+
 Result<Fd> make_memfd(const char* name, uint64_t size) {
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return fail_errno("create a memory file");

@@ -34,6 +34,9 @@ class Mapping {
   // excluded from core dumps and forked children.
   [[nodiscard]] static Result<Mapping> shared(const Fd& fd, size_t size, uint64_t offset, int prot);
 
+  // Shows the beginning of `fd`, from now on, at the same addresses. An error leaves all as it was.
+  [[nodiscard]] Result<void> show(const Fd& fd);
+
   [[nodiscard]] bool valid() const { return address_ != nullptr; }
   [[nodiscard]] size_t size() const { return size_; }
   [[nodiscard]] uint8_t* bytes() const { return static_cast<uint8_t*>(address_); }

@@ -91,6 +91,11 @@ ArenaHeap::~ArenaHeap() {
   holes_->arena.reset();
 }
 
+void ArenaHeap::exchange(base::Fd arena) {
+  const std::lock_guard lock(holes_->mutex);
+  holes_->arena = std::move(arena);
+}
+
 base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
   size = (size + kPage - 1) / kPage * kPage;
   Range range;

@@ -59,6 +59,8 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
   // After allocations at places of their own: what is free may hold what a heap before this one
   // left there, and is made zero when it is allocated.
   void wipe() { wipes_ = true; }
+  // `arena` has the content of the file so far, and is mapped in its place.
+  void exchange(base::Fd arena);
   // Whatever is freed from now on stays as it is: it is another's.
   void leave() { left_ = true; }
 

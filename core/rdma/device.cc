@@ -25,7 +25,10 @@ void Cq::end_telling() {
 }
 
 void Cq::notify(bool solicited) {
-  if (channel != nullptr)
+  if (channel == nullptr) return;
+  if (context->parked)
+    missed = true;
+  else
     ipc::tell(*bell, channel->write_end.get(), slot, solicited, context->epoch);
 }
 
@@ -307,12 +310,12 @@ void Context::raise(verbs::Event event, uint32_t object) {
 }
 
 void Context::send_events() {
-  while (!unsent_events.empty() &&
+  while (!parked && !unsent_events.empty() &&
          ipc::put_event(events.get(), &unsent_events.front(), sizeof(ipc::EventMessage)))
     unsent_events.pop_front();
   // A program that does not read them loses the newest.
   while (unsent_events.size() > kMostUnsentEvents) unsent_events.pop_back();
-  if (!unsent_events.empty() && on_unsent_events) on_unsent_events();
+  if (!parked && !unsent_events.empty() && on_unsent_events) on_unsent_events();
 }
 
 uint32_t Context::take_key(KeyRecord::Object object) { return key_record.take(object); }

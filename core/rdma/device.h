@@ -124,6 +124,7 @@ struct Cq {
   ipc::CqBell* bell = nullptr;
   Channel* channel = nullptr;
   uint32_t untold = 0;  // published by this daemon, each of which has its telling before it
+  bool missed = false;  // there was something to tell while the context was parked
   Charges charges;
 
   // Around a publication and its notify(). A program that looks after a takeover for what a dead
@@ -417,6 +418,7 @@ struct Context final : Imports {
   std::function<void(const Srq&, uint32_t slot)> on_claim_over;  // no worker holds it any more
   Notes* notes = nullptr;  // of its queue pairs; null: nobody takes them over
   uint32_t epoch = 0;      // of this daemon, as its worker's tokens have it
+  bool parked = false;     // see parking.h
 
   Context() = default;
   Context(const Context&) = delete;

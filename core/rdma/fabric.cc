@@ -92,7 +92,7 @@ Qp* Fabric::pair(Qp& qp) {
   if (!qp.context->device->is_near(*peer->context->device)) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
   for (const Qp* end : {&qp, peer})
-    if (end->context->device->mediated_because.lasts()) return nullptr;
+    if (end->context->parked || end->context->device->mediated_because.lasts()) return nullptr;
   const bool paired = qp.link.outbox != nullptr && peer->link.outbox != nullptr &&
                       peer->link.peer_outbox == qp.link.outbox &&
                       qp.link.peer_outbox == peer->link.outbox;

@@ -4,8 +4,10 @@
 // threads; before each message the process also writes to the memory of the other one, reads there
 // what it wrote, or adds 1 to a number there, which must be as large as the additions before.
 //
-//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS|/FILE poll|events|shared|all [SERVER_ADDRESS]
-//   vrdma_takeover_flow DEVICE GID_INDEX PORT /FILE datagrams [SERVER_ADDRESS]
+//   vrdma_takeover_flow DEVICE GID_INDEX PORT|/PIPES SECONDS|/FILE poll|events|shared|all
+//   [SERVER_ADDRESS] vrdma_takeover_flow DEVICE GID_INDEX PORT /FILE datagrams [SERVER_ADDRESS]
+//
+// With PIPES they meet by the named pipes PIPES.a and PIPES.b, and have no socket of their own.
 //
 // `datagrams`: they may be lost, but none may come twice, or damaged, or out of order.
 //
@@ -60,17 +62,31 @@ struct Address {
   ibv_gid gid;
 };
 
-void move_all(int socket, void* data, size_t size, bool out) {
+// To the other side: a socket, or two named pipes.
+struct Line {
+  int in, out;
+};
+
+void move_all(const Line& line, void* data, size_t size, bool out) {
   auto* bytes = static_cast<char*>(data);
   for (size_t done = 0; done < size;) {
-    const ssize_t count = out ? ::send(socket, bytes + done, size - done, 0)
-                              : ::recv(socket, bytes + done, size - done, 0);
+    const ssize_t count = out ? ::write(line.out, bytes + done, size - done)
+                              : ::read(line.in, bytes + done, size - done);
     if (count <= 0) fail("the other side has gone");
     done += static_cast<size_t>(count);
   }
 }
 
-int meet(uint16_t port, const char* server) {
+// At a port; or by PATH.a and PATH.b, which are there.
+Line meet(const char* where, const char* server) {
+  if (where[0] == '/') {
+    const std::string path(where);
+    const int a = ::open((path + ".a").c_str(), O_RDWR | O_CLOEXEC);
+    const int b = ::open((path + ".b").c_str(), O_RDWR | O_CLOEXEC);
+    if (a < 0 || b < 0) fail("open the pipes", static_cast<uint64_t>(errno));
+    return server != nullptr ? Line{a, b} : Line{b, a};
+  }
+  const auto port = static_cast<uint16_t>(std::atoi(where));
   int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -78,14 +94,16 @@ int meet(uint16_t port, const char* server) {
   if (server != nullptr) {
     ::inet_pton(AF_INET, server, &address.sin_addr);
     if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fail("connect");
-    return fd;
+    return {fd, fd};
   }
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(fd, 1) != 0)
     fail("listen");
-  return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
+  const int accepted = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
+  if (accepted < 0) fail("meet");
+  return {accepted, accepted};
 }
 
 ibv_context* open_device(const char* name) {
@@ -133,7 +151,7 @@ class Flow {
     if (channel_ != nullptr && ibv_req_notify_cq(cq_, 0) != 0) fail("arm");
   }
 
-  void connect(int socket) {
+  void connect(const Line& line) {
     Address mine{qp_->qp_num, mr_->rkey, reinterpret_cast<uint64_t>(memory_), {}};
     if (ibv_query_gid(context_, 1, gid_index_, &mine.gid) != 0) fail("query the GID");
     ibv_qp_attr attr{};
@@ -142,8 +160,8 @@ class Flow {
     attr.qp_access_flags = kAccess;
     modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     for (uint32_t i = 0; i < kDepth; ++i) post_receive(i);
-    move_all(socket, &mine, sizeof mine, true);
-    move_all(socket, &theirs_, sizeof theirs_, false);
+    move_all(line, &mine, sizeof mine, true);
+    move_all(line, &theirs_, sizeof theirs_, false);
     attr = {};
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = IBV_MTU_1024;
@@ -167,8 +185,8 @@ class Flow {
     modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     char ready = 0;
-    move_all(socket, &ready, 1, true);
-    move_all(socket, &ready, 1, false);
+    move_all(line, &ready, 1, true);
+    move_all(line, &ready, 1, false);
   }
 
   // `over`: whether to send the last message. `progress`: see above. `paced`: with pauses.
@@ -385,11 +403,11 @@ class Datagrams {
     attr.qp_state = IBV_QPS_RTS;
     modify(attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
   }
-  void run(int socket, volatile uint64_t* progress) {
+  void run(const Line& line, volatile uint64_t* progress) {
     Address mine{qp_->qp_num, 0, 0, {}}, theirs{};
     if (ibv_query_gid(context_, 1, gid_index_, &mine.gid) != 0) fail("query the GID");
-    move_all(socket, &mine, sizeof mine, true);
-    move_all(socket, &theirs, sizeof theirs, false);
+    move_all(line, &mine, sizeof mine, true);
+    move_all(line, &theirs, sizeof theirs, false);
     ibv_ah_attr way{};
     way.is_global = way.port_num = 1;
     way.grh.dgid = theirs.gid;
@@ -508,23 +526,21 @@ int main(int argc, char** argv) {
   if (std::string(argv[5]) == "datagrams") {
     std::signal(SIGTERM, [](int) { g_over = 1; });
     Datagrams datagrams(argv[1], static_cast<uint8_t>(std::atoi(argv[2])));
-    datagrams.run(meet(static_cast<uint16_t>(std::atoi(argv[3])), argc > 6 ? argv[6] : nullptr),
-                  words_in(argv[4]));
+    datagrams.run(meet(argv[3], argc > 6 ? argv[6] : nullptr), words_in(argv[4]));
     return 0;
   }
   Flow flow(argv[1], static_cast<uint8_t>(std::atoi(argv[2])), argv[5]);
-  const int socket = meet(static_cast<uint16_t>(std::atoi(argv[3])), argc > 6 ? argv[6] : nullptr);
-  if (socket < 0) fail("meet");
-  flow.connect(socket);
+  const Line line = meet(argv[3], argc > 6 ? argv[6] : nullptr);
+  flow.connect(line);
   run(flow, argv[4]);
   uint64_t mine = flow.posted(), theirs = 0;
-  move_all(socket, &mine, sizeof mine, true);
-  move_all(socket, &theirs, sizeof theirs, false);
+  move_all(line, &mine, sizeof mine, true);
+  move_all(line, &theirs, sizeof theirs, false);
   if (theirs != flow.received()) fail("messages received", flow.received(), theirs);
   flow.use_up();
   char done = 0;
-  move_all(socket, &done, 1, true);
-  move_all(socket, &done, 1, false);
+  move_all(line, &done, 1, true);
+  move_all(line, &done, 1, false);
   flow.close();
   std::printf("%llu sent, %llu received\n", static_cast<unsigned long long>(mine),
               static_cast<unsigned long long>(theirs));

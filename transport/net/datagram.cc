@@ -42,7 +42,7 @@ bool receive_datagram(rdma::Qp& qp, const wire::Packet& packet, const NetworkHea
     ++counters.bad_qkey;
     return false;
   }
-  if (!qp.can_receive() || !qp.context->device->port_active() ||
+  if (!qp.can_receive() || qp.context->parked || !qp.context->device->port_active() ||
       packet.payload_length > qp.context->device->roce_mtu()) {
     ++counters.bad_state;
     return false;

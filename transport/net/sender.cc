@@ -71,6 +71,7 @@ void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint
     ++counters_.rp_cnp_handled;
     return congestion_.notified(now);
   }
+  if (qp_.context->parked) return;  // it is sent again
   if (is_closing()) {
     ++counters_.bad_state;
     return;
@@ -154,7 +155,7 @@ bool NetSender::run(Turn& turn) {
 }
 
 bool NetSender::send(Turn& turn) {
-  if (is_closing()) return false;
+  if (is_closing() || qp_.context->parked) return false;
   // Not one for each queue pair: it is large.
   static thread_local Burst scratch;
   if (std::exchange(look_again_, false)) responder_.resume();
@@ -340,7 +341,7 @@ void NetSender::watch(base::TimePoint now) {
   timer_at_ = at;
   timer_ = lane().loop().after(std::max(base::Duration(0), base::Duration(at - now)), [this] {
     timer_.reset();
-    if (requester_) requester_->tick(lane().loop().now());
+    if (requester_ && !qp_.context->parked) requester_->tick(lane().loop().now());
     resume();
   });
 }

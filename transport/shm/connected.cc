@@ -179,6 +179,10 @@ Progress ConnectedSender::attempt(rdma::WorkRequest& request) {
   if (qp_.link.out == nullptr) return wait_for_link();
   if (jobs_ > 0) return {Progress::Kind::kPending};
   if (stage_ >= Stage::kChanged) return answer(request);
+  if (qp_.link.out->context->parked) {  // port_changed() when it is resumed
+    ring_.block(true);
+    return {Progress::Kind::kPending};
+  }
   if (!qp_.carries()) return wait_for_link();
   Plan plan;
   const Outcome outcome = prepare(request, &plan);

@@ -102,7 +102,7 @@ bool DatagramSender::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
       ipc::kRecvGrh | ((request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0));
   entry.sl = header.kind();
   const bool received = target.type == verbs::QpType::kUd && target.attributes.qkey == qkey &&
-                        target.context->device->port_active() &&
+                        !target.context->parked && target.context->device->port_active() &&
                         receive_message(target, message, entry, qp_.context->device->meter);
   if (received)
     target.context->device->counters.traffic.port.receive(message->size() - kGrhBytes,

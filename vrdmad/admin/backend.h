@@ -179,6 +179,7 @@ struct VdevInfo {
   std::string netdev;
   uint32_t ifindex = 0;
   std::string node_guid;    // "0211:22ff:fe33:4455"
+  uint32_t parked = 0;      // sessions that are parked
   std::string port_state;   // "ACTIVE", "DOWN", "LOST" or "PENDING"
   std::string lost;         // why it is lost or pending; then the fields below are empty
   uint32_t active_mtu = 0;  // bytes
@@ -290,6 +291,31 @@ struct QueuePairRow {
   Work by_program, by_worker;
 };
 
+// By what the kernel knows the descriptors that a session shares with its program: inodes, of
+// sockets those of the write ends; of an eventfd its id (proc(5), fdinfo) plus 1.
+struct SharedFileIds {
+  uint64_t arena = 0, bells = 0, memory = 0, doorbell = 0, events = 0;
+  std::map<uint32_t, uint64_t> channels;  // by handle
+};
+
+struct ParkedSession {
+  uint32_t number = 0;
+  VdevKey vdev;
+  std::string socket;  // path of the vdevice's session socket
+  SharedFileIds files;
+};
+
+// A process whose sessions are parked.
+struct ParkedProcess {
+  int32_t pid = 0;
+  std::string token;  // 32 hexadecimal digits; names it, and whoever knows it may attach a process
+  std::vector<ParkedSession> sessions;
+};
+
+// The process in which detached sessions go on: as ParkedProcess, and of each session the number
+// and the files.
+using AttachedProcess = ParkedProcess;
+
 struct WatchEvent {
   enum class Type { kAdded, kChanged, kRemoved };
   Type type = Type::kAdded;
@@ -352,6 +378,20 @@ class AdminBackend {
   virtual base::Result<std::vector<CounterRow>> counters(const std::string& scope) = 0;
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) = 0;
+
+  // Parks all sessions of a process: nothing of them is executed until they are resumed. ENOENT: it
+  // has none. EBUSY: it has something that cannot be parked. ETIMEDOUT: it does not come to rest.
+  // All or nothing.
+  virtual base::Result<ParkedProcess> park_process(int32_t pid) = 0;
+  // The process may end, or lose its descriptors, without an end of its sessions. `process`: the
+  // token, or the number of the process, also below.
+  virtual base::Result<void> detach_process(const std::string& process) = 0;
+  // The process, which is connected to the session sockets again, goes on with the sessions. Once.
+  virtual base::Result<void> attach_process(const AttachedProcess& process) = 0;
+  // A process that is parked and not detached goes on.
+  virtual base::Result<void> resume_process(const std::string& process) = 0;
+  // The sessions end, and peers learn of it as if the process had been killed.
+  virtual base::Result<void> abandon_process(const std::string& process) = 0;
 
   // Calls `callback` on the control thread, where it must not block: first with kAdded for each
   // existing vdevice, then for each change, until the returned token is destroyed. When the token's

@@ -300,6 +300,37 @@ class Calls final
     return grpc::Status::OK;
   }
 
+  grpc::Status ParkProcess(grpc::ServerContext* context, const v1::ParkProcessRequest* request,
+                           v1::ParkedProcess* response) override {
+    const auto parked = audited(*context, "checkpoint park", std::to_string(request->pid()), {},
+                                backend_.park_process(request->pid()));
+    if (!parked) return status_of(*context, parked.error());
+    fill(*response, *parked);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status DetachProcess(grpc::ServerContext* context, const v1::ParkedProcessRequest* request,
+                             v1::ParkedProcessResponse*) override {
+    return parked(*context, "checkpoint detach", *request, &AdminBackend::detach_process);
+  }
+
+  grpc::Status AttachProcess(grpc::ServerContext* context, const v1::ParkedProcess* request,
+                             v1::ParkedProcessResponse*) override {
+    const auto done = audited(*context, "checkpoint attach", std::to_string(request->pid()), {},
+                              backend_.attach_process(process_of(*request)));
+    return done ? grpc::Status::OK : status_of(*context, done.error());
+  }
+
+  grpc::Status ResumeProcess(grpc::ServerContext* context, const v1::ParkedProcessRequest* request,
+                             v1::ParkedProcessResponse*) override {
+    return parked(*context, "checkpoint resume", *request, &AdminBackend::resume_process);
+  }
+
+  grpc::Status AbandonProcess(grpc::ServerContext* context, const v1::ParkedProcessRequest* request,
+                              v1::ParkedProcessResponse*) override {
+    return parked(*context, "checkpoint abandon", *request, &AdminBackend::abandon_process);
+  }
+
   grpc::Status Counters(grpc::ServerContext* context, const v1::CountersRequest* request,
                         v1::CountersResponse* response) override {
     const auto add = [&](const std::vector<CounterRow>& rows) {
@@ -395,6 +426,18 @@ class Calls final
       return base::fail(EINVAL, "there is nothing to change of fabric '" +
                                     printable(request.name()) + "': give its reach or its peers");
     return backend_.set_fabric(change);
+  }
+
+  // The audit names the process by its number only: a token is a secret.
+  grpc::Status parked(grpc::ServerContext& context, const char* what,
+                      const v1::ParkedProcessRequest& request,
+                      base::Result<void> (AdminBackend::*step)(const std::string&)) {
+    constexpr size_t kMostDigits = 10;
+    const std::string& process = request.process();
+    const auto done =
+        audited(context, what, process.size() <= kMostDigits ? printable(process) : "by its token",
+                {}, (backend_.*step)(process));
+    return done ? grpc::Status::OK : status_of(context, done.error());
   }
 
   static Words words_of(const v1::SetFabricRequest& request) {

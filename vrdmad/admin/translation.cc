@@ -23,6 +23,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_ifindex(vdev.ifindex);
   out.set_node_guid(vdev.node_guid);
   out.set_port_state(vdev.port_state);
+  out.set_parked(vdev.parked);
   out.set_active_mtu(vdev.active_mtu);
   out.set_socket(vdev.socket);
   out.set_sessions(vdev.sessions);
@@ -116,6 +117,40 @@ void fill(v1::Claim& out, const ClaimInfo& info) {
     row.set_vdevices(info.vdevices[i]);
   }
   for (const auto& [key, value] : info.claim.labels) (*out.mutable_labels())[key] = value;
+}
+
+void fill(v1::ParkedProcess& out, const ParkedProcess& process) {
+  out.set_pid(process.pid);
+  out.set_token(process.token);
+  for (const ParkedSession& one : process.sessions) {
+    auto& session = *out.add_sessions();
+    session.set_number(one.number);
+    session.set_vdev(one.vdev.name);
+    session.set_vdev_id(one.vdev.id);
+    session.set_netns(one.vdev.netns);
+    session.set_socket(one.socket);
+    session.set_arena(one.files.arena);
+    session.set_bells(one.files.bells);
+    session.set_memory(one.files.memory);
+    session.set_doorbell(one.files.doorbell);
+    session.set_events(one.files.events);
+    session.mutable_channels()->insert(one.files.channels.begin(), one.files.channels.end());
+  }
+}
+
+AttachedProcess process_of(const v1::ParkedProcess& process) {
+  AttachedProcess attached{process.pid(), process.token(), {}};
+  for (const auto& one : process.sessions())
+    attached.sessions.push_back({one.number(),
+                                 {one.vdev_id(), one.vdev(), one.netns()},
+                                 one.socket(),
+                                 {one.arena(),
+                                  one.bells(),
+                                  one.memory(),
+                                  one.doorbell(),
+                                  one.events(),
+                                  {one.channels().begin(), one.channels().end()}}});
+  return attached;
 }
 
 ClaimSpec claim_of(const v1::Claim& claim) {

@@ -24,6 +24,8 @@ void fill(v1::QueuePair& out, const QueuePairRow& row);
 void fill(v1::Parent& out, const ParentInfo& parent);
 void fill(v1::Class& out, const ClassInfo& its);
 void fill(v1::Claim& out, const ClaimInfo& info);
+void fill(v1::ParkedProcess& out, const ParkedProcess& process);
+[[nodiscard]] AttachedProcess process_of(const v1::ParkedProcess& process);
 [[nodiscard]] ClaimSpec claim_of(const v1::Claim& claim);
 template <class Rows>  // of v1::QuotaSetting
 [[nodiscard]] std::vector<QuotaSetting> quota_of(const Rows& rows) {

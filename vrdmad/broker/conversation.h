@@ -181,6 +181,8 @@ class Conversation {
   // The process that connected; null in a session of a previous daemon, and after forget_caller().
   [[nodiscard]] const std::shared_ptr<Caller>& caller() const { return caller_; }
   void forget_caller() { caller_.reset(); }
+  // The process that will connect again, which may be another one.
+  void await(std::shared_ptr<Caller> caller) { caller_ = std::move(caller); }
   // Whether that process sent the last request and is unchanged since it connected.
   [[nodiscard]] base::Result<void> check() const { return caller_->check(sender_); }
   // check(), and opens the memory of the process for reading.

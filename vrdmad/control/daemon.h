@@ -91,6 +91,12 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::vector<ClaimInfo> list_claims() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
+  // Programs that are written to disk: daemon_checkpoint.cc.
+  base::Result<ParkedProcess> park_process(int32_t pid) override;
+  base::Result<void> detach_process(const std::string& process) override;
+  base::Result<void> attach_process(const AttachedProcess& process) override;
+  base::Result<void> resume_process(const std::string& process) override;
+  base::Result<void> abandon_process(const std::string& process) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
   // daemon_events.cc
   std::vector<EventRow> list_events(EventRow::Time since) override;
@@ -272,6 +278,30 @@ class Daemon final : public AdminBackend, public HookBackend {
   void accept(const Record& record, Arrival arrival);
   void furnish(const std::string& domain, const WantKit& wish);
 
+  // daemon_checkpoint.cc
+  struct Parked {
+    std::string token;
+    int32_t pid = 0;
+    bool detached = false;
+    std::map<uint64_t, Furnisher::Open> sessions;  // by connection
+    base::EventLoop::Timer grace;
+  };
+  using Steps = std::function<void(base::Result<void>)>;
+  // Asks for the step of each session, and calls `then` with the first error, or none.
+  void ask_all(const std::map<uint64_t, Furnisher::Open>& sessions, ParkSession::Step step,
+               Steps then);
+  [[nodiscard]] base::Result<ParkedProcess> described(const Parked& parked);
+  [[nodiscard]] base::Result<Parked*> find_parked(const std::string& process);
+  [[nodiscard]] base::Result<SessionAnchors> anchors_of(const Furnisher::Open& session) const;
+  [[nodiscard]] base::Result<void> attach_once(const AttachedProcess& process);
+  [[nodiscard]] base::Result<Furnisher::Adopted> attached(const Furnisher::Open& session,
+                                                          const AttachedProcess& process,
+                                                          AttachSession* message);
+  void start_grace(const std::string& token);
+  void on_grace_over(const std::string& token);
+  void forget_parked(uint64_t connection);
+  [[nodiscard]] uint32_t parked_of(uint64_t vdevice) const;  // sessions
+
   // daemon_network.cc
   using Callers = std::vector<const Caller*>;
   // `callers`: processes in the namespace of the vdevice.
@@ -437,8 +467,9 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
-  NetdevSearch netdev_search_;  // of pending vdevices
-  TenantTotals gone_;           // totals of deleted vdevices, for known tenants
+  NetdevSearch netdev_search_;            // of pending vdevices
+  TenantTotals gone_;                     // totals of deleted vdevices, for known tenants
+  std::map<std::string, Parked> parked_;  // by token
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
 };

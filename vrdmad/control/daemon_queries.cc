@@ -176,6 +176,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.netdev = record.link.name;
   info.ifindex = record.link.ifindex;
   info.node_guid = record.node_guid.text();
+  info.parked = parked_of(record.id);
   info.port_state = record.link.up ? "ACTIVE" : "DOWN";
   info.active_mtu = verbs::roce_mtu(record.link.mtu);
   info.socket = run_dir_.session_socket(record.link.netns_cookie, record.number);

@@ -201,6 +201,7 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
   } else if (const auto* over = std::get_if<Ended>(&message)) {
     if (!workers_.has(domain, over->connection)) return;
     Record* const record = find(furnisher_.vdevice_of(over->connection));
+    forget_parked(over->connection);
     furnisher_.ended(over->connection);
     workers_.ended(domain, over->connection);
     if (record != nullptr) leave_network(*record);
@@ -263,6 +264,8 @@ void Daemon::on_ended(const std::string& domain, unsigned slot, Workers::End how
 
 // The next worker takes over the sessions, as a daemon takes over those of the daemon before it.
 void Daemon::on_died(const std::string& domain, const std::set<uint64_t>& connections) {
+  // A parked program goes on with the next worker; a detached one is not found.
+  for (const uint64_t connection : connections) forget_parked(connection);
   for (const uint64_t connection : connections)
     if (auto session = furnisher_.lost(connection)) orphans_[domain].push_back(*session);
   if (!orphans_.empty()) take_over_orphans();

@@ -98,6 +98,11 @@ void AnchorFile::put_shown(std::vector<ShownFile> files) {
   put(Kind::kShown, 0, anchors_.shown.data(), anchors_.shown.size() * sizeof(ShownFile));
 }
 
+void AnchorFile::put_anchor(const Anchor& anchor) {
+  anchors_.of = anchor;
+  put_anchor();
+}
+
 void AnchorFile::put_epoch(uint32_t epoch) {
   anchors_.of.epoch = epoch;
   put_anchor();

@@ -67,6 +67,8 @@ class AnchorFile {
   void put_packet_socket();  // the process has shown one
   void put_shown(std::vector<ShownFile> files);
   void put_epoch(uint32_t epoch);
+  // The session has gone to another process, or got other descriptors.
+  void put_anchor(const Anchor& anchor);
 
   [[nodiscard]] const SessionAnchors& anchors() const { return anchors_; }
   // The destructor removes the file unless it is kept.

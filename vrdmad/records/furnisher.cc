@@ -217,15 +217,8 @@ void Furnisher::leave_out(Found& one, const base::Error& why) {
   base::log_warning(sentence(one, "cannot be taken over", why));
 }
 
-Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
-                                            Result<Broker::Found> process) {
-  if (!process && process.error().code() == EMFILE)
-    return fail(EMFILE, "its process has too many descriptors to search them all");
-  if (!process) return pass(std::move(process).error());
-  const SessionAnchors& anchors = found.files.anchors->anchors();
+Result<SessionKit> Furnisher::kit_of(const SessionAnchors& anchors, ProcessFiles& files) {
   const Anchor& anchor = anchors.of;
-  ProcessFiles files(found.account, wanted, std::move(process->files));
-
   SessionKit kit;
   std::pair<Fd*, Result<Fd>> has[] = {
       {&kit.arena, files.memory_file(anchor.arena, ipc::kQueueArenaSize)},
@@ -250,6 +243,55 @@ Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Call
   kit.session = anchor.session;
   kit.arena_id = anchor.arena;
   kit.memory_id = anchor.memory;
+  return kit;
+}
+
+std::vector<Furnisher::Open> Furnisher::sessions_of(pid_t pid) const {
+  std::vector<Open> all;
+  for (const auto& [number, connection] : connections_)
+    if (connection.session != 0 && connection.caller->peer().pid == pid)
+      all.push_back({number, connection.vdevice, connection.session});
+  return all;
+}
+
+std::shared_ptr<Caller> Furnisher::newcomer_of(uint64_t vdevice, pid_t pid) const {
+  for (auto it = connections_.rbegin(); it != connections_.rend(); ++it)
+    if (it->second.vdevice == vdevice && it->second.session == 0 &&
+        it->second.caller->peer().pid == pid)
+      return it->second.caller;
+  return nullptr;
+}
+
+Result<Furnisher::Adopted> Furnisher::attach(uint64_t connection, const SessionAnchors& now,
+                                             std::shared_ptr<Caller> caller,
+                                             Intake::AccountRef account, base::Duration* used) {
+  const auto it = connections_.find(connection);
+  if (it == connections_.end()) return fail(ENOENT, "its session has ended");
+  auto opened = caller->open(false);
+  if (!opened) return pass(std::move(opened).error());
+  const auto wanted = files_of(now);
+  auto taken = caller->take(wanted, ProcessFiles::kSearchTime, used);
+  if (!taken) return pass(std::move(taken).error());
+  ProcessFiles files(account, wanted, std::move(*taken));
+  auto kit = kit_of(now, files);
+  if (!kit) return pass(std::move(kit).error());
+  owners_.note(kit->memory_id, caller->peer());
+  if (!owners_.note_session(kit->session, it->second.vdevice, caller->peer()))
+    return fail(EIO, "note whose session it is: " + std::string(std::strerror(errno)));
+  it->second.caller = caller;
+  return Adopted{connection, it->second.vdevice, std::move(caller), std::move(*opened),
+                 std::move(*kit)};
+}
+
+Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
+                                            Result<Broker::Found> process) {
+  if (!process && process.error().code() == EMFILE)
+    return fail(EMFILE, "its process has too many descriptors to search them all");
+  if (!process) return pass(std::move(process).error());
+  ProcessFiles files(found.account, wanted, std::move(process->files));
+  auto found_kit = kit_of(found.files.anchors->anchors(), files);
+  if (!found_kit) return pass(std::move(found_kit).error());
+  SessionKit& kit = *found_kit;
   kit.anchors = found.files.anchors->release();
   kit.journal = found.files.journal->release();
   owners_.note(kit.memory_id, process->caller->peer());

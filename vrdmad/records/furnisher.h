@@ -76,6 +76,20 @@ class Furnisher {
   [[nodiscard]] const rdma::Peer* peer_of(uint64_t connection) const;
   // The processes that use the vdevice, the latest first.
   [[nodiscard]] std::vector<std::shared_ptr<Caller>> callers_of(uint64_t vdevice) const;
+  // The sessions with files of the process with that number in the daemon's pid namespace.
+  struct Open {
+    uint64_t connection = 0, vdevice = 0;
+    uint32_t session = 0;
+  };
+  [[nodiscard]] std::vector<Open> sessions_of(pid_t pid) const;
+  // A process with that number that is connected to the vdevice and has no session of it by that
+  // connection; nullptr: there is none.
+  [[nodiscard]] std::shared_ptr<Caller> newcomer_of(uint64_t vdevice, pid_t pid) const;
+  // A session goes on in the process of `caller`, where its descriptors are those of `now`.
+  // `used`: processor time of the search.
+  [[nodiscard]] base::Result<Adopted> attach(uint64_t connection, const SessionAnchors& now,
+                                             std::shared_ptr<Caller> caller,
+                                             Intake::AccountRef account, base::Duration* used);
   // `shown`: the memory arena that the program presented; zero: none. EPERM: it is another's.
   [[nodiscard]] base::Result<SessionKit> furnish(uint64_t connection, const Opened& opened,
                                                  const FileId& shown);
@@ -119,6 +133,8 @@ class Furnisher {
   // Whether a session that was first tried at `since` is tried again.
   [[nodiscard]] bool may_answer(const Found& one, const base::Error& why,
                                 base::TimePoint since) const;
+  [[nodiscard]] static base::Result<SessionKit> kit_of(const SessionAnchors& anchors,
+                                                       ProcessFiles& files);
   [[nodiscard]] base::Result<Adopted> adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
                                             base::Result<Broker::Found> process);
 

@@ -139,6 +139,31 @@ struct AdoptChannels {
   bool operator==(const AdoptChannels&) const = default;
 };
 
+// What becomes of a session whose program may be written to disk (session_park.cc). Answer: Done.
+struct ParkSession {
+  enum class Step : uint8_t {
+    kPark,    // nothing of it is executed or told any more
+    kDetach,  // its program may end now, and lose its descriptors; its memory is reached from then
+              // on
+    kResume,  // of a parked one: it goes on
+    kEnd,     // as if its program had been killed
+  };
+  uint64_t vdevice = 0, connection = 0, ticket = 0;
+  Step step{};
+  bool operator==(const ParkSession&) const = default;
+};
+
+// A detached session goes on in this process. Beside it: as beside AdoptSession; its channels come
+// before, as AdoptChannels. Answer: Done.
+struct AttachSession {
+  AdoptSession session;
+  uint64_t ticket = 0;
+  // What identifies these descriptors to the next daemon.
+  FileId bells;
+  uint64_t doorbell = 0, events = 0;
+  bool operator==(const AttachSession&) const = default;
+};
+
 // Takes over all sessions of AdoptSession, except those that are kept back (kept_back.h).
 struct TakeOver {
   bool operator==(const TakeOver&) const = default;
@@ -220,9 +245,10 @@ struct RoceSocket {
   bool operator==(const RoceSocket&) const = default;
 };
 
-using ToWorker = std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids,
-                              Collect, CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession,
-                              AdoptChannels, TakeOver, Await, SetWays, RoceSocket, AskQueuePairs>;
+using ToWorker =
+    std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids, Collect,
+                 CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession, AdoptChannels, TakeOver,
+                 Await, SetWays, RoceSocket, AskQueuePairs, ParkSession, AttachSession>;
 
 struct Done {
   uint64_t ticket = 0;

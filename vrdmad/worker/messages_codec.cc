@@ -377,6 +377,26 @@ void fields(A& at, AskQueuePairs& message) {
 }
 
 template <class A>
+void fields(A& at, ParkSession& message) {
+  at.number(message.vdevice);
+  at.number(message.connection);
+  at.number(message.ticket);
+  auto step = static_cast<uint8_t>(message.step);
+  at.number(step);
+  at.require(step <= static_cast<uint8_t>(ParkSession::Step::kEnd));
+  message.step = static_cast<ParkSession::Step>(step);
+}
+
+template <class A>
+void fields(A& at, AttachSession& message) {
+  fields(at, message.session);
+  at.number(message.ticket);
+  fields(at, message.bells);
+  at.number(message.doorbell);
+  at.number(message.events);
+}
+
+template <class A>
 void fields(A& at, SetWays& message) {
   at.number(message.vdevice);
   fields(at, message.ways);

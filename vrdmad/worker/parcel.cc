@@ -131,6 +131,13 @@ std::vector<Parcel> parcels(Furnisher::Adopted session) {
   return all;
 }
 
+std::vector<Parcel> parcels(Furnisher::Adopted session, AttachSession message) {
+  auto all = parcels(std::move(session));
+  message.session = std::move(std::get<AdoptSession>(all.back().message));
+  all.back().message = std::move(message);
+  return all;
+}
+
 Result<SessionKit> kit_of(const KitValues& values, Beside beside) {
   SessionKit kit;
   const auto files = files_of(kit);

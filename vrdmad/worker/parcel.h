@@ -40,6 +40,8 @@ struct Parcel {
 // `answer`: without kit and error, which are those of `kit`.
 [[nodiscard]] Parcel parcel(Kit answer, base::Result<SessionKit> kit);
 [[nodiscard]] std::vector<Parcel> parcels(Furnisher::Adopted session);
+// The same for a session that a worker has; its part of `message` is filled in.
+[[nodiscard]] std::vector<Parcel> parcels(Furnisher::Adopted session, AttachSession message);
 
 // EBADMSG or EPROTO: other descriptors came than belong to the message.
 [[nodiscard]] base::Result<VdeviceParts> parts_of(Beside beside);

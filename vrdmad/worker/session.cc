@@ -129,6 +129,7 @@ bool Session::hear_again() {
 
 bool Session::run(transport::Turn& turn) {
   if (over_) return false;
+  if (parked_ != Parked::kNot && !ending_) return false;
   if (std::exchange(rung_, false)) {
     if (!hear_again()) {
       end(false);
@@ -149,7 +150,7 @@ bool Session::run(transport::Turn& turn) {
     read_request();
     turn.spend_time(turn.now() - begun);
   }
-  if (over_) return false;
+  if (over_ || parked_ != Parked::kNot) return false;
   return ending_.has_value() || (readable_ && !provisioning::RequestRate::waits(*this));
 }
 
@@ -340,6 +341,7 @@ int Session::resume(const ipc::Request& request) {
         other->objects_->context().id != request.resume.session ||
         other->objects_->context().process->peer() != talk_.caller()->peer())
       continue;
+    if (other->parked_ == Parked::kDetached) return EAGAIN;  // until it is attached, or ends
     other->go_on_at(&talk_);
     return 0;
   }

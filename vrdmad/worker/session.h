@@ -75,6 +75,15 @@ class Session final : private transport::Runnable,
   [[nodiscard]] SessionJournal* journal() const { return journal_.get(); }
   [[nodiscard]] const std::shared_ptr<Vdevice>& vdevice() const { return vdevice_; }
 
+  // Tells the program, and flushes its queues.
+  void vdevice_gone();
+  // Parking: session_park.cc. `then` is called once: at once, or from the loop.
+  using Then = std::function<void(base::Result<void>)>;
+  void park(ParkSession::Step step, Then then);
+  // Its connection, as control knows it.
+  [[nodiscard]] uint64_t number() const { return connection_->number(); }
+  [[nodiscard]] base::Result<void> attach(const AttachSession& message, Furnisher::Adopted from);
+
  private:
   using Fds = Shown;
   using Answer = SessionObjects::Answer;
@@ -108,6 +117,13 @@ class Session final : private transport::Runnable,
   [[nodiscard]] int resume(const ipc::Request& request);
   void go_on_at(Talk* fresh);
   [[nodiscard]] std::string name() const { return "vdevice " + vdevice_->label; }
+
+  // session_park.cc
+  void begin_to_park(Then then);
+  void look_for_rest(base::TimePoint latest, Then then);
+  [[nodiscard]] bool has_rest() const;
+  [[nodiscard]] base::Result<void> detach();
+  void go_on_parked();
 
   // session_hello.cc
   int probe(Answer* answer);
@@ -149,6 +165,10 @@ class Session final : private transport::Runnable,
     base::TimePoint latest;
   };
   std::optional<Ending> ending_;
+  enum class Parked : uint8_t { kNot, kComesToRest, kParked, kDetached };
+  Parked parked_ = Parked::kNot;
+  base::EventLoop::Timer rest_;      // until it has rest
+  std::shared_ptr<int> resting_;     // of the present attempt to park
   base::EventLoop::Timer too_soon_;  // a request waits for its time
   bool readable_ = false;            // the socket may have something to read
   bool rung_ = false;                // the doorbell

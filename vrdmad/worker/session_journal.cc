@@ -10,15 +10,11 @@
 
 namespace vrdma::vrdmad {
 
-namespace {
-
-// Of a socket that the program does not have yet.
-uint64_t inode_of(const base::Fd& fd) {
+// Of a socket.
+uint64_t SessionJournal::inode_of(const base::Fd& fd) {
   struct stat status {};
   return ::fstat(fd.get(), &status) == 0 ? status.st_ino : 0;
 }
-
-}  // namespace
 
 void SessionJournal::will_serve(const ipc::Request& request) {
   if (request.sequence != 0 && traits_of(request.call).effect != CallTraits::kNone)

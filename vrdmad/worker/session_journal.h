@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "vrdmad/records/session_files.h"
+#include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
@@ -47,6 +48,13 @@ class SessionJournal : private rdma::Notes {
   void will_serve(const ipc::Request& request);
   void remember(const ipc::Request& request, const ipc::Reply& reply);
 
+  // session_park.cc
+  // All memory in place is reached from now on.
+  void make_reached();
+  // The session goes on in another process, or with other descriptors; the program may repeat its
+  // last request, whose answer it may not have got.
+  void attach(const rdma::Peer& process, const AttachSession& found, const SessionKit& kit);
+
   // session_adopt.cc
   // Makes the objects of a dead daemon's session, and begins the epoch. `channels`: the write ends
   // of its completion channels that were found, by handle.
@@ -61,6 +69,7 @@ class SessionJournal : private rdma::Notes {
 
  private:
   [[nodiscard]] rdma::Context& context() const { return objects_.context(); }
+  [[nodiscard]] static uint64_t inode_of(const base::Fd& fd);
   void keep(Stored kind, const ipc::Request& request, const ipc::Reply& reply,
             uint32_t sequence = 0);
   void keep_made(const ipc::Request& request, const ipc::Reply& reply);

@@ -49,6 +49,11 @@ base::Result<std::unique_ptr<SessionObjects>> SessionObjects::make(
   return objects;
 }
 
+base::Result<std::unique_ptr<rdma::AddressSpace>> SessionObjects::space_of(base::Fd memory) {
+  return rdma::AddressSpace::of_arena(std::move(memory), {kMaxWindows, transport::HoleGuard::watch,
+                                                          !transport::HoleGuard::started()});
+}
+
 int SessionObjects::furnish(SessionKit& kit) {
   rdma::Context& context = *context_;
   auto arena_map =
@@ -58,9 +63,7 @@ int SessionObjects::furnish(SessionKit& kit) {
   auto claims_fd = kit.bells.duplicate();
   if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
   arena_id_ = kit.arena_id;
-  auto space = rdma::AddressSpace::of_arena(
-      std::move(kit.memory),
-      {kMaxWindows, transport::HoleGuard::watch, !transport::HoleGuard::started()});
+  auto space = space_of(std::move(kit.memory));
   if (!space) return space.error().code();
 
   context.process->set_space(std::move(*space));

@@ -93,6 +93,15 @@ class SessionObjects {
   void end_traffic(Answer* answer);
   // Those of kReach.
   void end_pauses() { paused_.clear(); }
+  [[nodiscard]] bool has_pauses() const { return !paused_.empty(); }
+  // session_park.cc
+  // Calls `then` when no job uses the memory of the session any more that was submitted before.
+  void when_unused(std::function<void()> then);
+  // All regions and windows that are in place are reached from now on, by workers and programs.
+  void make_all_reached();
+  // Takes the kit's files instead of those of before; see rdma::exchange_files().
+  [[nodiscard]] base::Result<void> attach(SessionKit& kit, std::shared_ptr<Caller> caller,
+                                          std::shared_ptr<rdma::Process> process);
   // The vdevice has gone: tells the program and flushes its queues.
   void device_gone();
   // The program died: its peers learn of it after a moment.
@@ -102,6 +111,7 @@ class SessionObjects {
   using Fds = Shown;
 
   SessionObjects(Owner& owner, std::shared_ptr<Vdevice> vdevice, std::shared_ptr<Caller> caller);
+  [[nodiscard]] static base::Result<std::unique_ptr<rdma::AddressSpace>> space_of(base::Fd memory);
   void send_events_later();
   // Adds a charge to `charges`, or ENOMEM.
   [[nodiscard]] int charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges);
@@ -179,7 +189,7 @@ class SessionObjects {
 
   Owner& owner_;
   const std::shared_ptr<Vdevice> vdevice_;
-  const std::shared_ptr<Caller> caller_;
+  std::shared_ptr<Caller> caller_;
   std::unique_ptr<rdma::Context> context_;      // never null
   std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
   FileId arena_id_;

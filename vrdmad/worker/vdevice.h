@@ -31,6 +31,7 @@ struct SessionSettings {
   uint32_t grace_ms = 30'000;  // for which clients wait for the next daemon
   // How long a session waits to be taken over: half of the grace period of its client.
   [[nodiscard]] base::Duration patience() const { return std::chrono::milliseconds(grace_ms / 2); }
+  base::Duration park_grace = std::chrono::seconds(60);  // of parked sessions; 0: forever
   uint32_t source_ports = 0;       // that packets of RoCE v2 leave from; 0: all from port 4791
   std::string state_dir;           // of the sessions' files, for control; empty: there are none
   uint32_t epoch = 1;              // of this daemon, at random, in [1, ipc::kEpochs)

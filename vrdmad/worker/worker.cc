@@ -136,8 +136,7 @@ void Worker::take_out(uint64_t id) {
   vdevice->gone = true;
   const auto its = sessions_.find(vdevice.get());
   if (its != sessions_.end()) {
-    for (auto& session : its->second)
-      if (session->objects() != nullptr) session->objects()->device_gone();
+    for (auto& session : its->second) session->vdevice_gone();
     if (its->second.empty()) sessions_.erase(its);
   }
   vdevice->device.fabric->remove(&vdevice->device);

@@ -75,12 +75,16 @@ class Worker {
   void on(const AdoptSession& message, Beside beside);
   void on(const AdoptChannels& message, Beside beside);
   void on(const TakeOver& message, Beside beside);
+  void on(const ParkSession& message, Beside beside);
+  void on(const AttachSession& message, Beside beside);
   void on(const Await& message, Beside beside);
   void on(const RoceSocket& message, Beside beside);
   void on(const SetWays& message, Beside beside);
   void set_ways(Vdevice& vdevice, const Ways& ways);
   void answer(uint64_t ticket, const base::Result<void>& done) const;
 
+  // nullptr: there is no such session.
+  [[nodiscard]] Session* find(uint64_t vdevice, uint64_t connection) const;
   [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);
   [[nodiscard]] std::vector<Furnisher::Adopted> adoptable();
   [[nodiscard]] SessionTies ties_of(const Furnisher::Adopted& one) const;

@@ -99,6 +99,7 @@ void Context::replace_socket(base::Fd socket) {
     channel->watch_socket(*this);
     channel->look_after({});
   }
+  MemoryTable::instance().look_again();
   resumed.store(true);
   died_at_ms.store(0);
 }

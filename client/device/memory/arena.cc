@@ -9,11 +9,16 @@
 
 namespace vrdma::client {
 
-Arena::Arena(base::Fd file) : file_(std::move(file)) {
+namespace {
+uint64_t inode_of(const base::Fd& file) {
   struct stat status {};
-  ::fstat(file_.get(), &status);
-  inode_ = status.st_ino;
+  return ::fstat(file.get(), &status) == 0 ? status.st_ino : 0;
 }
+}  // namespace
+
+Arena::Arena(base::Fd file) : file_(std::move(file)), inode_(inode_of(file_)) {}
+
+bool Arena::is_same_file() const { return inode_of(file_) == inode_; }
 
 void Arena::punch(uint64_t start, uint64_t end) const {
   if (start < end)

@@ -17,6 +17,8 @@ class Arena {
   [[nodiscard]] const base::Fd& file() const { return file_; }
   [[nodiscard]] bool valid() const { return file_.valid(); }
   [[nodiscard]] bool is_in(const Mapped& one) const { return one.shared && one.inode == inode_; }
+  // Whether the descriptor is of the file that it was made of.
+  [[nodiscard]] bool is_same_file() const;
   // True if `one` maps the arena at offset = address.
   [[nodiscard]] bool is_home(const Mapped& one) const {
     return is_in(one) && one.offset == one.start;

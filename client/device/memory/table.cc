@@ -82,7 +82,7 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
     if (arena_.valid()) *why = ipc::Reached::kMemory;
     return 0;
   }
-  if (!ready)
+  if (!ready || restored_)
     *why = obstacle();
   else if (!watch_.is_trusted())
     *why = ipc::Reached::kUnseen;
@@ -115,7 +115,12 @@ void MemoryTable::leave(uint64_t addr, uint64_t length) {
   kept_out_.remove(page_down(addr), page_up(addr + length));
 }
 
+void MemoryTable::look_again() {
+  if (arena_.valid() && !arena_.is_same_file()) restored_ = true;
+}
+
 ipc::Reached MemoryTable::obstacle() {
+  if (restored_) return ipc::Reached::kUnseen;
   if (is_asked_to_reach()) return ipc::Reached::kAsked;
   if (may_have_pinned_pages({watch_.descriptor(), userfaultfd_.get()}))
     return ipc::Reached::kPinned;

@@ -32,6 +32,7 @@
 // One table per process, for all its sessions. All functions lock it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -67,6 +68,11 @@ class MemoryTable {
   // mapped, not readable, or not writable though `writable`. `why`: the reason if not kInPlace.
   [[nodiscard]] int acquire(uint64_t addr, uint64_t length, bool writable, const Asker& asker,
                             ipc::Way* way, ipc::Reached* why);
+
+  // Another daemon serves the process, which may have been written to disk meanwhile. Then its
+  // arena is another file, nothing is in it, and no thread watches: nothing is put in place again.
+  // Takes no lock.
+  void look_again();
 
   // [addr, addr + length) is registered and reached; that is over.
   void reach(uint64_t addr, uint64_t length);
@@ -115,7 +121,8 @@ class MemoryTable {
   base::Fd userfaultfd_;  // protects pages while they are exchanged; not the watcher's
   uint32_t conversions_ = 0;
   bool too_many_mappings_ = false;
-  Ranges kept_out_;  // what is not converted
+  std::atomic<bool> restored_ = false;  // see look_again()
+  Ranges kept_out_;                     // what is not converted
   Spare spare_;
   int fork_pipe_[2] = {-1, -1};
 };

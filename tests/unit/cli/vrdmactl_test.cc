@@ -283,6 +283,33 @@ TEST_F(Vrdmactl, sets_and_shows_budgets) {
   EXPECT_EQ(run({"tenant", "set", "red", "--default", "qp"}).status, 2);
 }
 
+TEST_F(Vrdmactl, parks_a_process) {
+  start_daemon();
+  EXPECT_EQ(run({"checkpoint", "park", "4711"}).out,
+            "process 4711 is parked, with 1 session of red0\n");
+  const Ran json = run({"-j", "checkpoint", "park", "4711"});
+  for (const char* const part :
+       {"\"pid\": 4711", "\"token\": \"6f1a\"", "\"arena\": 1", "\"6\": 7"})
+    EXPECT_NE(json.out.find(part), std::string::npos) << json.out;
+  for (const char* const step : {"detach", "resume", "abandon"})
+    EXPECT_EQ(run({"checkpoint", step, "4711"}).status, 0) << step;
+  const Ran unknown = run({"checkpoint", "resume", "4712"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.err, "vrdmactl: no such process\n");
+  EXPECT_EQ(run({"checkpoint", "park", "none"}).status, 2);
+  EXPECT_EQ(run({"checkpoint", "park"}).status, 2);
+  const std::string path = temp_ + "/parked.json";
+  std::ofstream(path) << json.out;
+  EXPECT_EQ(run({"checkpoint", "attach", path}).status, 0);
+  std::ofstream(path) << "[]";
+  const Ran other = run({"checkpoint", "attach", path});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_NE(other.err.find("this is not what 'vrdmactl checkpoint park -j' prints"),
+            std::string::npos)
+      << other.err;
+  EXPECT_EQ(run({"checkpoint", "attach", path + "x"}).status, 1);
+}
+
 TEST_F(Vrdmactl, lists_and_deletes_claims) {
   start_daemon();
   EXPECT_EQ(run({"claim", "list"}).out,

@@ -253,6 +253,51 @@ std::vector<ClaimInfo> FakeBackend::list_claims() {
   });
 }
 
+base::Result<ParkedProcess> FakeBackend::park_process(int32_t pid) {
+  return on_loop([&]() -> base::Result<ParkedProcess> {
+    if (pid != 4711)
+      return base::fail(ENOENT, "process " + std::to_string(pid) + " has no vdevice open");
+    parked_ = {pid, "6f1a", {{3, {7, "red0", "red"}, "/run/0.sock", {1, 2, 3, 4, 5, {{6, 7}}}}}};
+    return parked_;
+  });
+}
+
+base::Result<void> FakeBackend::of_parked(const std::string& process, const char* what) {
+  return on_loop([&]() -> base::Result<void> {
+    if (process != "4711" && process != parked_.token) return base::fail(ENOENT, "no such process");
+    last_step_ = what;
+    return {};
+  });
+}
+
+base::Result<void> FakeBackend::detach_process(const std::string& process) {
+  return of_parked(process, "detach");
+}
+
+base::Result<void> FakeBackend::resume_process(const std::string& process) {
+  return of_parked(process, "resume");
+}
+
+base::Result<void> FakeBackend::abandon_process(const std::string& process) {
+  return of_parked(process, "abandon");
+}
+
+base::Result<void> FakeBackend::attach_process(const AttachedProcess& process) {
+  on_loop([&] {
+    parked_ = process;
+    return true;
+  });
+  return of_parked(process.token, "attach");
+}
+
+ParkedProcess FakeBackend::attached() {
+  return on_loop([&] { return parked_; });
+}
+
+std::string FakeBackend::last_step() {
+  return on_loop([&] { return last_step_; });
+}
+
 base::Result<std::vector<CounterRow>> FakeBackend::counters(const std::string& scope) {
   return on_loop([&]() -> base::Result<std::vector<CounterRow>> {
     const bool all = scope.empty(), daemon = scope == "daemon";

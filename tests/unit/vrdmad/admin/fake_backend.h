@@ -45,6 +45,12 @@ class FakeBackend final : public AdminBackend {
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   // A listener and a connection for each vdevice.
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
+  // Process 4711 has a session, and may be parked; any other number is ENOENT.
+  base::Result<ParkedProcess> park_process(int32_t pid) override;
+  base::Result<void> detach_process(const std::string& process) override;
+  base::Result<void> attach_process(const AttachedProcess& process) override;
+  base::Result<void> resume_process(const std::string& process) override;
+  base::Result<void> abandon_process(const std::string& process) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
   // One event, which happens again when watched.
   std::vector<EventRow> list_events(EventRow::Time since) override;
@@ -58,6 +64,9 @@ class FakeBackend final : public AdminBackend {
   void set_classes(base::Result<std::vector<ClassInfo>> classes);
   // Any thread: adds this many counters to each vdevice.
   void add_counters(int rows);
+  // Any thread: what was attached last, and the last step.
+  ParkedProcess attached();
+  std::string last_step();
   // Any thread: the error of the following calls (code 0: none).
   void fail_with(int code, std::string message);
 
@@ -72,6 +81,7 @@ class FakeBackend final : public AdminBackend {
     return future.get();
   }
   void tell(const WatchEvent& event);
+  base::Result<void> of_parked(const std::string& process, const char* what);
   base::Result<VdevInfo> find(const std::string& name) const;
   [[nodiscard]] std::map<std::string, FabricInfo> fabrics() const;
 
@@ -87,6 +97,8 @@ class FakeBackend final : public AdminBackend {
   base::Result<std::vector<ClassInfo>> classes_;
   std::map<std::string, ClaimInfo> claims_{
       {"held", {{"held", "bank", "ledger", {{"data", "small", {{"qp", 8}}}}, {}}, {1}}}};
+  ParkedProcess parked_;
+  std::string last_step_;
   base::Error failure_{0, ""};
 };
 

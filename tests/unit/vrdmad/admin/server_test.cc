@@ -217,6 +217,38 @@ TEST_F(AdminServerTest, claims) {
   EXPECT_TRUE(client.list_claims()->empty());
 }
 
+TEST_F(AdminServerTest, parked_processes) {
+  api::Client client = connect();
+  EXPECT_EQ(client.park_process(4712).error().code(), ENOENT);
+  const auto parked = client.park_process(4711);
+  ASSERT_TRUE(parked) << parked.error().message();
+  EXPECT_EQ(parked->pid(), 4711);
+  EXPECT_EQ(parked->token(), "6f1a");
+  ASSERT_EQ(parked->sessions_size(), 1);
+  const auto& session = parked->sessions(0);
+  EXPECT_EQ(session.vdev() + session.netns() + session.socket(), "red0red/run/0.sock");
+  EXPECT_EQ(session.arena() + 10 * session.bells() + 100 * session.memory() +
+                1000 * session.doorbell() + 10'000 * session.events(),
+            54'321U);
+  EXPECT_EQ(session.channels().at(6), 7U);
+
+  EXPECT_TRUE(client.detach_process("6f1a"));
+  EXPECT_EQ(backend_->last_step(), "detach");
+  EXPECT_EQ(client.resume_process("x").error().code(), ENOENT);
+  EXPECT_TRUE(client.resume_process("4711"));
+  EXPECT_EQ(backend_->last_step(), "resume");
+  EXPECT_TRUE(client.abandon_process("4711"));
+  EXPECT_EQ(backend_->last_step(), "abandon");
+  v1::ParkedProcess other = *parked;
+  other.set_pid(4713);
+  other.mutable_sessions(0)->set_arena(8);
+  EXPECT_TRUE(client.attach_process(other));
+  const ParkedProcess attached = backend_->attached();
+  EXPECT_EQ(attached.pid, 4713);
+  EXPECT_EQ(attached.sessions.at(0).files.arena, 8U);
+  EXPECT_EQ(attached.sessions.at(0).files.channels.at(6), 7U);
+}
+
 TEST_F(AdminServerTest, the_end_of_the_server_ends_a_watch_of_classes) {
   std::promise<void> began;
   bool told = false;

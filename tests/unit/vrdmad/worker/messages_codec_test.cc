@@ -53,6 +53,8 @@ std::vector<ToWorker> to_worker() {
           AdoptSession{7, 1, program, kit},
           AdoptChannels{1, {1, 2, UINT32_MAX}},
           TakeOver{},
+          ParkSession{7, 1, 18, ParkSession::Step::kEnd},
+          AttachSession{{7, 1, program, kit}, 19, {5, 6}, 7, 8},
           Await{7, 3000, true},
           SetWays{7, ways},
           RoceSocket{7, gid(0xfd, 2), 0, 8, 0xfd},

@@ -126,6 +126,14 @@ TEST_F(WorkerTest, answers_what_becomes_of_limits) {
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kMr)].limit, 3u);
 }
 
+TEST_F(WorkerTest, parks_no_session_that_it_does_not_have) {
+  worker_->send(ParkSession{1, 7, 1, ParkSession::Step::kPark});
+  worker_->send(ParkSession{2, 7, 2, ParkSession::Step::kResume});
+  ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
+  EXPECT_EQ(answers_[0], ToControl(Done{1, ENOENT, "its session has ended"}));
+  EXPECT_EQ(answers_[1], ToControl(Done{2, ENOENT, "its session has ended"}));
+}
+
 // On its own thread, without the control thread's end.
 TEST(Worker, knows_what_its_vdevices_reach) {
   const auto loop = base::EventLoop::create().value();

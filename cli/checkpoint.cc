@@ -1,0 +1,47 @@
+// vrdmactl checkpoint: parks the sessions of a process, and what follows.
+#include "api/client.h"
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/json.h"
+
+namespace vrdma::cli {
+
+namespace {
+
+Outcome of_parked(const Options& options,
+                  base::Result<void> (api::Client::*step)(const std::string&)) {
+  return with_client(options, [&](api::Client& client) { return (client.*step)(options.name); });
+}
+
+}  // namespace
+
+Outcome checkpoint_park(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto process = client.park_process(static_cast<int32_t>(options.pid));
+    if (!process) return base::pass(std::move(process).error());
+    output.parked(*process);
+    return {};
+  });
+}
+
+Outcome checkpoint_detach(const Options& options, Output&) {
+  return of_parked(options, &api::Client::detach_process);
+}
+
+Outcome checkpoint_attach(const Options& options, Output&) {
+  const auto json = input_of(options.input);
+  if (!json) return base::pass(json.error());
+  const auto process = parked_process_of(*json);
+  if (!process) return base::pass(process.error());
+  return with_client(options, [&](api::Client& client) { return client.attach_process(*process); });
+}
+
+Outcome checkpoint_resume(const Options& options, Output&) {
+  return of_parked(options, &api::Client::resume_process);
+}
+
+Outcome checkpoint_abandon(const Options& options, Output&) {
+  return of_parked(options, &api::Client::abandon_process);
+}
+
+}  // namespace vrdma::cli

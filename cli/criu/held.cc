@@ -1,0 +1,208 @@
+#include "cli/criu/held.h"
+
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "cli/criu/descriptors.h"
+
+namespace vrdma::cli::criu {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+using base::Result;
+
+namespace {
+
+constexpr size_t kScratch = 4096;
+
+pid_t tracer_of(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("TracerPid:", 0) == 0) return std::atoi(line.c_str() + 10);
+  return 0;
+}
+
+// Waits for the stop of a thread that was asked to.
+bool stopped(pid_t thread) {
+  int status = 0;
+  return ::waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status);
+}
+
+}  // namespace
+
+Result<Held> Held::hold(pid_t pid) {
+  Held held;
+  held.pid_ = pid;
+  held.pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!held.pidfd_.valid()) return fail_errno("open process " + std::to_string(pid));
+  const pid_t tracer = tracer_of(pid);
+  if (tracer == 0) {
+    if (auto all = held.stop_all(); !all) return base::pass(std::move(all).error());
+  } else if (tracer != static_cast<pid_t>(::syscall(SYS_gettid))) {
+    return fail(EPERM,
+                "process " + std::to_string(tracer) + " traces process " + std::to_string(pid));
+  }
+  if (::ptrace(PTRACE_GETREGS, pid, nullptr, &held.saved_) != 0)
+    return fail_errno("read the registers of process " + std::to_string(pid));
+  held.has_saved_ = true;
+  if (auto found = held.find_instruction(); !found) return base::pass(std::move(found).error());
+  return held;
+}
+
+Held& Held::operator=(Held&& other) noexcept {
+  pid_ = std::exchange(other.pid_, 0);
+  seized_ = std::exchange(other.seized_, {});
+  saved_ = other.saved_;
+  has_saved_ = std::exchange(other.has_saved_, false);
+  signals_ = std::exchange(other.signals_, {});
+  instruction_ = other.instruction_;
+  scratch_ = std::exchange(other.scratch_, 0);
+  pidfd_ = std::move(other.pidfd_);
+  return *this;
+}
+
+Held::~Held() {
+  if (scratch_ != 0) (void)call("unmap memory", SYS_munmap, std::exchange(scratch_, 0), kScratch);
+  if (has_saved_) (void)::ptrace(PTRACE_SETREGS, pid_, nullptr, &saved_);
+  for (const int signal : signals_) (void)::syscall(SYS_tgkill, pid_, pid_, signal);
+  for (const pid_t thread : seized_) (void)::ptrace(PTRACE_DETACH, thread, nullptr, nullptr);
+}
+
+// Threads may be made until all that there are have stopped.
+Result<void> Held::stop_all() {
+  for (bool more = true; more;) {
+    more = false;
+    for (const pid_t thread : threads_of(pid_)) {
+      if (std::find(seized_.begin(), seized_.end(), thread) != seized_.end()) continue;
+      more = true;
+      if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) {
+        if (errno == ESRCH) continue;
+        return fail_errno("stop process " + std::to_string(pid_));
+      }
+      seized_.push_back(thread);
+      if (::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 || !stopped(thread))
+        return fail(ESRCH, "process " + std::to_string(pid_) + " ends");
+    }
+  }
+  return {};
+}
+
+// Any will do: nothing behind it is executed.
+Result<void> Held::find_instruction() {
+  std::ifstream maps("/proc/" + std::to_string(pid_) + "/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream words(line);
+    uint64_t start = 0, end = 0;
+    char dash = 0;
+    std::string protection;
+    words >> std::hex >> start >> dash >> end >> protection;
+    if (protection.size() < 3 || protection[2] != 'x' || end - start > (64u << 20)) continue;
+    std::vector<uint8_t> text(end - start);
+    if (!read(start, text.data(), text.size())) continue;
+    static constexpr uint8_t kSyscall[] = {0x0f, 0x05};
+    const auto at = std::search(text.begin(), text.end(), std::begin(kSyscall), std::end(kSyscall));
+    if (at == text.end()) continue;
+    instruction_ = start + static_cast<uint64_t>(at - text.begin());
+    return {};
+  }
+  return fail(ENOEXEC, "process " + std::to_string(pid_) + " has no code that makes system calls");
+}
+
+// One instruction, or none: a signal or a stop may come before it. The signal waits until the end.
+bool Held::step() {
+  int status = 0;
+  if (::ptrace(PTRACE_SINGLESTEP, pid_, nullptr, nullptr) != 0 ||
+      ::waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status))
+    return false;
+  constexpr int kEventShift = 16;
+  if (status >> kEventShift == 0 && WSTOPSIG(status) != SIGTRAP)
+    signals_.push_back(WSTOPSIG(status));
+  return true;
+}
+
+Result<uint64_t> Held::call(const char* what, long number, uint64_t a, uint64_t b, uint64_t c,
+                            uint64_t d, uint64_t e, uint64_t f) {
+  user_regs_struct now = saved_;
+  now.rip = instruction_;
+  now.rax = static_cast<unsigned long long>(number);
+  now.orig_rax = ~0ull;  // it is in no system call that would be restarted
+  now.rdi = a;
+  now.rsi = b;
+  now.rdx = c;
+  now.r10 = d;
+  now.r8 = e;
+  now.r9 = f;
+  if (::ptrace(PTRACE_SETREGS, pid_, nullptr, &now) != 0)
+    return fail_errno(std::string(what) + " in process " + std::to_string(pid_));
+  constexpr int kMostStops = 64;
+  for (int stops = 0; now.rip != instruction_ + 2; ++stops)
+    if (stops == kMostStops || !step() || ::ptrace(PTRACE_GETREGS, pid_, nullptr, &now) != 0)
+      return fail_errno(std::string(what) + " in process " + std::to_string(pid_));
+  constexpr auto kMostErrors = uint64_t{4095};
+  if (now.rax > ~kMostErrors)
+    return fail(static_cast<int>(-static_cast<int64_t>(now.rax)),
+                std::string(what) + " in process " + std::to_string(pid_) + ": " +
+                    std::strerror(static_cast<int>(-static_cast<int64_t>(now.rax))));
+  return now.rax;
+}
+
+Result<uint64_t> Held::scratch() {
+  if (scratch_ != 0) return scratch_;
+  auto made = call("map memory", SYS_mmap, 0, kScratch, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, ~0ull, 0);
+  if (made) scratch_ = *made;
+  return made;
+}
+
+Result<void> Held::write(uint64_t to, const void* from, size_t size) const {
+  const iovec here{const_cast<void*>(from), size}, there{reinterpret_cast<void*>(to), size};
+  if (::process_vm_writev(pid_, &here, 1, &there, 1, 0) != static_cast<ssize_t>(size))
+    return fail_errno("write to the memory of process " + std::to_string(pid_));
+  return {};
+}
+
+Result<void> Held::read(uint64_t from, void* to, size_t size) const {
+  const iovec here{to, size}, there{reinterpret_cast<void*>(from), size};
+  if (::process_vm_readv(pid_, &here, 1, &there, 1, 0) != static_cast<ssize_t>(size))
+    return fail_errno("read the memory of process " + std::to_string(pid_));
+  return {};
+}
+
+Result<void> Held::end_thread(pid_t thread) {
+  user_regs_struct now{};
+  const std::string which = "end thread " + std::to_string(thread);
+  if (::ptrace(PTRACE_GETREGS, thread, nullptr, &now) != 0) return fail_errno(which);
+  now.rip = instruction_;
+  now.rax = SYS_exit;
+  now.orig_rax = ~0ull;
+  now.rdi = 0;
+  if (::ptrace(PTRACE_SETREGS, thread, nullptr, &now) != 0 ||
+      ::ptrace(PTRACE_CONT, thread, nullptr, nullptr) != 0)
+    return fail_errno(which);
+  int status = 0;
+  if (::waitpid(thread, &status, __WALL) != thread || !WIFEXITED(status))
+    return fail(EINTR, which + ": it has not ended");
+  std::erase(seized_, thread);
+  return {};
+}
+
+Result<Fd> Held::take(int number) const {
+  Fd fd(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_.get(), number, 0)));
+  if (!fd.valid()) return fail_errno("take a descriptor of process " + std::to_string(pid_));
+  return fd;
+}
+
+}  // namespace vrdma::cli::criu

@@ -1,0 +1,62 @@
+// A process whose threads are all stopped, and in which system calls are made. No code of its
+// program runs meanwhile.
+//
+// CRIU holds the processes that it dumps or restores, by the thread that calls its plugins. Before
+// the dump and for other processes this class holds them itself, and lets them go at the end.
+//
+// Belongs to the thread that made it: the kernel knows a tracer by its thread. x86-64.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/user.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/fd.h"
+
+namespace vrdma::cli::criu {
+
+class Held {
+ public:
+  // EPERM: another process traces it. ETIMEDOUT: a thread does not stop.
+  [[nodiscard]] static base::Result<Held> hold(pid_t pid);
+  Held(Held&& other) noexcept { *this = std::move(other); }
+  Held& operator=(Held&& other) noexcept;
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held();  // the threads have their registers again, and go on unless CRIU holds them
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  // Makes a system call in the first thread. The error says which, by `what`.
+  [[nodiscard]] base::Result<uint64_t> call(const char* what, long number, uint64_t a = 0,
+                                            uint64_t b = 0, uint64_t c = 0, uint64_t d = 0,
+                                            uint64_t e = 0, uint64_t f = 0);
+  // The address of 4096 bytes of its memory that nobody else uses.
+  [[nodiscard]] base::Result<uint64_t> scratch();
+  [[nodiscard]] base::Result<void> write(uint64_t to, const void* from, size_t size) const;
+  [[nodiscard]] base::Result<void> read(uint64_t from, void* to, size_t size) const;
+  // Ends another thread of it, without another effect. The thread must rest in a system call.
+  [[nodiscard]] base::Result<void> end_thread(pid_t thread);
+  // A copy of a descriptor of it.
+  [[nodiscard]] base::Result<base::Fd> take(int number) const;
+
+ private:
+  Held() = default;
+  [[nodiscard]] base::Result<void> stop_all();
+  [[nodiscard]] base::Result<void> find_instruction();
+  [[nodiscard]] bool step();
+
+  pid_t pid_ = 0;
+  std::vector<pid_t> seized_;  // by this object
+  user_regs_struct saved_{};
+  bool has_saved_ = false;
+  uint64_t instruction_ = 0;  // of a system call, in its memory
+  uint64_t scratch_ = 0;      // 0: none yet
+  std::vector<int> signals_;  // that came for the first thread
+  base::Fd pidfd_;
+};
+
+}  // namespace vrdma::cli::criu

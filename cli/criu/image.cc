@@ -1,0 +1,146 @@
+#include "cli/criu/image.h"
+
+#include <cerrno>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+namespace vrdma::cli::criu {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr int kVersion = 1;
+
+struct Unusable {
+  std::string reason;
+};
+
+std::string hex_of(const std::string& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    text += kDigits[static_cast<uint8_t>(byte) >> 4];
+    text += kDigits[static_cast<uint8_t>(byte) & 15];
+  }
+  return text;
+}
+
+std::string bytes_of(const std::string& hex) {
+  if (hex.size() % 2 != 0 || hex.size() > 2 * Image::kMostMessage)
+    throw Unusable{"a message has a wrong length"};
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    const std::string digits = hex.substr(i, 2);
+    if (digits.find_first_not_of("0123456789abcdef") != std::string::npos)
+      throw Unusable{"a message is not hexadecimal"};
+    bytes += static_cast<char>(std::stoi(digits, nullptr, 16));
+  }
+  return bytes;
+}
+
+const Json& list_of(const Json& object, const char* name) {
+  const Json& list = object.at(name);
+  if (!list.is_array() || list.size() > Image::kMostEach)
+    throw Unusable{std::string(name) + " is no list, or too long"};
+  return list;
+}
+
+int64_t number_of(const Json& value, int64_t most) {
+  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > most)
+    throw Unusable{"a number is out of range"};
+  return value.get<int64_t>();
+}
+
+int descriptor_of(const Json& value) {
+  constexpr int kMost = 1 << 30;  // no process has more
+  return static_cast<int>(number_of(value, kMost));
+}
+
+std::vector<int> numbers_in(const Json& object, const char* name) {
+  std::vector<int> numbers;
+  for (const Json& one : list_of(object, name)) numbers.push_back(descriptor_of(one));
+  if (numbers.empty()) throw Unusable{std::string(name) + " is empty"};
+  return numbers;
+}
+
+EndPair ends_of(const Json& json) {
+  EndPair ends;
+  ends.session = static_cast<uint32_t>(number_of(json.at("session"), UINT32_MAX));
+  ends.channel = static_cast<uint32_t>(number_of(json.at("channel"), UINT32_MAX));
+  ends.reads = numbers_in(json, "reads");
+  ends.writes = numbers_in(json, "writes");
+  ends.read_flags = static_cast<int>(number_of(json.at("read_flags"), INT32_MAX));
+  ends.write_flags = static_cast<int>(number_of(json.at("write_flags"), INT32_MAX));
+  ends.room = static_cast<int>(number_of(json.at("room"), INT32_MAX));
+  for (const Json& one : list_of(json, "messages"))
+    ends.messages.push_back(bytes_of(one.get<std::string>()));
+  return ends;
+}
+
+Image image_of(const Json& json) {
+  if (number_of(json.at("version"), INT32_MAX) != kVersion)
+    throw Unusable{"it is of another version of vrdma"};
+  Image image;
+  image.token = json.at("token").get<std::string>();
+  if (image.token.size() != 32 ||
+      image.token.find_first_not_of("0123456789abcdef") != std::string::npos)
+    throw Unusable{"its token is none"};
+  for (const Json& one : list_of(json, "sessions"))
+    image.sessions.push_back({static_cast<uint32_t>(number_of(one.at("number"), UINT32_MAX)),
+                              one.at("socket").get<std::string>(), descriptor_of(one.at("queues")),
+                              descriptor_of(one.at("bells")), descriptor_of(one.at("doorbell"))});
+  image.memory = numbers_in(json, "memory");
+  for (const Json& one : list_of(json, "ends")) image.ends.push_back(ends_of(one));
+  for (const Json& one : list_of(json, "epolls"))
+    image.epolls.push_back({descriptor_of(one.at("epoll")), descriptor_of(one.at("number")),
+                            static_cast<uint32_t>(number_of(one.at("events"), UINT32_MAX)),
+                            one.at("data").get<uint64_t>()});
+  return image;
+}
+
+}  // namespace
+
+std::string Image::encode() const {
+  Json all_sessions = Json::array(), all_ends = Json::array(), all_epolls = Json::array();
+  for (const Session& one : sessions)
+    all_sessions.push_back({{"number", one.number},
+                            {"socket", one.socket},
+                            {"queues", one.queues},
+                            {"bells", one.bells},
+                            {"doorbell", one.doorbell}});
+  for (const EndPair& one : ends) {
+    Json texts = Json::array();
+    for (const std::string& message : one.messages) texts.push_back(hex_of(message));
+    all_ends.push_back({{"session", one.session},
+                        {"channel", one.channel},
+                        {"reads", one.reads},
+                        {"writes", one.writes},
+                        {"read_flags", one.read_flags},
+                        {"write_flags", one.write_flags},
+                        {"room", one.room},
+                        {"messages", texts}});
+  }
+  for (const EpollEntry& one : epolls)
+    all_epolls.push_back(
+        {{"epoll", one.epoll}, {"number", one.number}, {"events", one.events}, {"data", one.data}});
+  return Json{{"version", kVersion}, {"token", token},   {"sessions", all_sessions},
+              {"memory", memory},    {"ends", all_ends}, {"epolls", all_epolls}}
+      .dump(1);
+}
+
+base::Result<Image> Image::decode(const std::string& bytes) {
+  const auto unusable = [](const std::string& why) {
+    return base::fail(EINVAL, "the image of its vdevices cannot be used: " + why);
+  };
+  if (bytes.size() > kMostBytes) return unusable("it is too large");
+  try {
+    return image_of(Json::parse(bytes));
+  } catch (const Unusable& why) {
+    return unusable(why.reason);
+  } catch (const std::exception& error) {
+    return unusable(error.what());
+  }
+}
+
+}  // namespace vrdma::cli::criu

@@ -1,0 +1,60 @@
+// What the plugin keeps of a process beside CRIU's own images: vrdma-PID.img in the directory of
+// the images, where PID is the number of the process in its innermost pid namespace.
+//
+// The file is JSON. It is decoded like the bytes of a stranger, because an image may have been
+// changed on its way: what it contains decides only about descriptors of the process that is being
+// restored, and vrdmad attaches that process only if it knows the token.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace vrdma::cli::criu {
+
+// A socket pair for the events of a session, or of a completion channel. Both ends may have several
+// numbers (dup(2)).
+struct EndPair {
+  uint32_t session = 0;
+  uint32_t channel = 0;  // handle; 0: events of the session
+  std::vector<int> reads, writes;
+  int read_flags = 0, write_flags = 0;  // F_GETFL
+  int room = 0;                         // SO_SNDBUF of the write end
+  std::vector<std::string> messages;    // that were not read yet, the oldest first
+  bool operator==(const EndPair&) const = default;
+};
+
+// What an epoll descriptor watches.
+struct EpollEntry {
+  int epoll = -1, number = -1;
+  uint32_t events = 0;
+  uint64_t data = 0;
+  bool operator==(const EpollEntry&) const = default;
+};
+
+struct Image {
+  static constexpr size_t kMostBytes = 16u << 20;
+  static constexpr size_t kMostEach = 65'536;   // elements of a list
+  static constexpr size_t kMostMessage = 4096;  // bytes
+
+  // One process's use of one vdevice.
+  struct Session {
+    uint32_t number = 0;
+    std::string socket;                          // path of the session socket
+    int queues = -1, bells = -1, doorbell = -1;  // numbers of descriptors
+    bool operator==(const Session&) const = default;
+  };
+  std::string token;
+  std::vector<Session> sessions;
+  std::vector<int> memory;  // numbers of the memory arena, which all sessions share
+  std::vector<EndPair> ends;
+  std::vector<EpollEntry> epolls;
+  bool operator==(const Image&) const = default;
+
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static base::Result<Image> decode(const std::string& bytes);
+};
+
+}  // namespace vrdma::cli::criu

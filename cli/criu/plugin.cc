@@ -1,0 +1,237 @@
+// The CRIU plugin vrdma_plugin.so: programs with open vdevices are dumped and restored.
+//
+//   PAUSE_DEVICES        the process runs: its sessions are parked and detached, its memory private
+//   CHECKPOINT_DEVICES   CRIU holds it: descriptors are replaced, and the image is written
+//   RESUME_DEVICES_LATE  it is restored, and CRIU holds it: all is made again, and attached
+//   at the end of a dump that failed, or leaves the program running: the same, in the source
+//
+// CRIU loads each plugin of its directory for each dump. A process without a vdevice costs a look
+// at its mappings.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdarg>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "cli/criu/program.h"
+#include "cli/criu/vrdmactl.h"
+
+namespace vrdma::cli::criu {
+namespace {
+
+using base::fail_errno;
+using base::Fd;
+using base::pass;
+using base::Result;
+
+// CRIU's own, criu-plugin.h.
+extern "C" {
+__attribute__((weak)) int criu_get_image_dir(void);
+__attribute__((weak)) void print_on_level(unsigned level, const char* format, ...);
+__attribute__((weak)) extern int opts;  // struct cr_options, of which the first is final_state
+}
+constexpr int kStageDump = 0;
+constexpr unsigned kError = 1, kInfo = 3;  // levels of print_on_level()
+constexpr int kTaskAlive = 1;              // a final_state
+
+// CRIU takes away stops of its children by a handler of this signal.
+class ChildrenOnly {
+ public:
+  ChildrenOnly() {
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    ::sigprocmask(SIG_BLOCK, &child, &before_);
+  }
+  ~ChildrenOnly() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ChildrenOnly(const ChildrenOnly&) = delete;
+  ChildrenOnly& operator=(const ChildrenOnly&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+struct Source {
+  ParkedProgram program;
+  Image image;
+  bool detached = false;
+};
+std::map<pid_t, Source>& sources() {
+  static std::map<pid_t, Source> all;
+  return all;
+}
+int stage = -1;
+
+void say(unsigned level, const std::string& sentence) {
+  if (print_on_level != nullptr) print_on_level(level, "vrdma: %s\n", sentence.c_str());
+}
+
+int failed(pid_t pid, const base::Error& why) {
+  say(kError, "process " + std::to_string(pid) + ": " + why.message());
+  return -1;
+}
+
+// Of the innermost pid namespace, where it is the same after a restore.
+std::string image_name(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  std::string innermost = std::to_string(pid);
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("NSpid:", 0) == 0) {
+      std::istringstream numbers(line.substr(6));
+      while (numbers >> innermost) {
+      }
+    }
+  return "vrdma-" + innermost + ".img";
+}
+
+Result<void> write_image(pid_t pid, const std::string& bytes) {
+  const std::string name = image_name(pid);
+  const Fd file(
+      ::openat(criu_get_image_dir(), name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file.valid() ||
+      ::write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+    return fail_errno("write " + name);
+  return {};
+}
+
+Result<Image> read_image(const Fd& file) {
+  std::string bytes;
+  char some[4096];
+  for (ssize_t got = 0;
+       bytes.size() <= Image::kMostBytes && (got = ::read(file.get(), some, sizeof some)) > 0;)
+    bytes.append(some, static_cast<size_t>(got));
+  return Image::decode(bytes);
+}
+
+// The process goes on with its sessions, as `program` knew them where `image` does not.
+Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) {
+  auto held = Held::hold(pid);
+  if (!held) return pass(std::move(held).error());
+  auto made = make_again(*held, image);
+  if (!made) return pass(std::move(made).error());
+  for (const Shared& before : program.sessions)
+    for (Shared& now : *made) {
+      if (now.number != before.number) continue;
+      if (now.events == 0) now.events = before.events;
+      now.channels.insert(before.channels.begin(), before.channels.end());
+    }
+  std::set<std::string> paths;
+  for (const Shared& session : *made) paths.insert(session.socket);
+  std::vector<int> sockets;
+  for (const std::string& path : paths) {
+    auto socket = connect(*held, path);
+    if (!socket) return pass(std::move(socket).error());
+    sockets.push_back(*socket);
+  }
+  const auto attached = attach(pid, {image.token, std::move(*made)});
+  for (const int socket : sockets) (void)close(*held, socket);
+  return attached;
+}
+
+// Until the thread that watches memory rests.
+Result<void> revert(pid_t pid, uint64_t arena) {
+  constexpr int kTries = 200;
+  constexpr useconds_t kPause = 5000;
+  for (int tries = 1;; ++tries) {
+    auto held = Held::hold(pid);
+    if (!held) return pass(std::move(held).error());
+    auto done = revert_memory(*held, arena);
+    if (done || done.error().code() != EAGAIN || tries == kTries) return done;
+    { const Held released = std::move(*held); }
+    ::usleep(kPause);
+  }
+}
+
+int pause_devices(int pid) {
+  if (stage != kStageDump || !has_vdevice(pid)) return -ENOTSUP;
+  const ChildrenOnly blocked;
+  if (const std::string why = obstacle(pid); !why.empty())
+    return failed(pid, base::Error(EBUSY, "it cannot be dumped: " + why));
+  auto program = park(pid);
+  if (!program) return failed(pid, program.error());
+  Source& source = sources()[pid];
+  source.program = std::move(*program);
+  source.image.token = source.program.token;
+  const auto noted = note_sessions(pid, source.program.sessions, &source.image);
+  if (!noted) return failed(pid, noted.error());
+  const auto detached = detach(source.program.token);
+  if (!detached) return failed(pid, detached.error());
+  source.detached = true;
+  const auto reverted = revert(pid, source.program.sessions.front().memory);
+  return reverted ? 0 : failed(pid, reverted.error());
+}
+
+int checkpoint_devices(int pid) {
+  const auto source = sources().find(pid);
+  if (source == sources().end()) return -ENOTSUP;
+  const ChildrenOnly blocked;
+  auto held = Held::hold(pid);
+  if (!held) return failed(pid, held.error());
+  Image& image = source->second.image;
+  const auto taken = take_out(*held, source->second.program.sessions, &image);
+  if (!taken) return failed(pid, taken.error());
+  const auto written = write_image(pid, image.encode());
+  return written ? 0 : failed(pid, written.error());
+}
+
+int resume_devices_late(int pid) {
+  const Fd file(::openat(criu_get_image_dir(), image_name(pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return -ENOTSUP;
+  const ChildrenOnly blocked;
+  const auto image = read_image(file);
+  if (!image) return failed(pid, image.error());
+  const auto done = go_on(pid, *image, {});
+  if (done) return 0;
+  // CRIU lets it run all the same, and its program would find nothing of its own.
+  (void)::kill(pid, SIGKILL);
+  return failed(pid, done.error());
+}
+
+int begin(int of) {
+  stage = of;
+  return 0;
+}
+
+void end(int, int result) {
+  const bool stays = result != 0 || (&opts != nullptr && opts == kTaskAlive);
+  const ChildrenOnly blocked;
+  for (const auto& [pid, source] : sources()) {
+    if (!stays) continue;
+    const auto done =
+        source.detached ? go_on(pid, source.image, source.program) : resume(source.program.token);
+    if (done)
+      say(kInfo, "process " + std::to_string(pid) + " goes on");
+    else
+      (void)failed(pid, done.error());
+  }
+  sources().clear();
+}
+
+}  // namespace
+}  // namespace vrdma::cli::criu
+
+// criu-plugin.h, of CRIU 4.0 and later. A newer one has more hooks, which an older one refuses.
+extern "C" {
+struct VrdmaPluginDescription {
+  const char* name;
+  int (*init)(int stage);
+  void (*exit)(int stage, int result);
+  unsigned version, max_hooks;
+  void* hooks[12];
+};
+__attribute__((visibility("default"))) VrdmaPluginDescription CR_PLUGIN_DESC = {
+    "vrdma",
+    vrdma::cli::criu::begin,
+    vrdma::cli::criu::end,
+    2u << 8,
+    12,
+    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+     reinterpret_cast<void*>(vrdma::cli::criu::resume_devices_late),
+     reinterpret_cast<void*>(vrdma::cli::criu::pause_devices),
+     reinterpret_cast<void*>(vrdma::cli::criu::checkpoint_devices)}};
+}

@@ -1,0 +1,55 @@
+// The descriptors and mappings of a process that CRIU cannot write to disk, because vrdmad made
+// them or peers share them: what takes their place meanwhile, and how they are made again.
+//
+//   descriptor               meanwhile                    afterwards
+//   memory arena             an eventfd                   an empty arena: all memory is reached
+//   its mappings             private copies               the same
+//   userfaultfd of memory    an eventfd; its thread ends  the same: nothing is put in place again
+//   event ends, channels     eventfds; what was unread    a new pair, with what was unread
+//                            is in the image
+//   session sockets          the end of a pipe that       the same: the library sees a hang-up, and
+//                            nobody writes to             connects as after the end of a daemon
+//
+// All of it is done by system calls in the held process; nothing of its program is executed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/criu/held.h"
+#include "cli/criu/image.h"
+#include "core/base/error.h"
+
+namespace vrdma::cli::criu {
+
+// A session as vrdmad tells of it when its process is parked: see v1::ParkedSession.
+struct Shared {
+  uint32_t number = 0;
+  std::string socket;
+  uint64_t arena = 0, bells = 0, memory = 0, doorbell = 0, events = 0;
+  std::map<uint32_t, uint64_t> channels;
+};
+
+// Whether a process has a vdevice open: it maps the queues of a session.
+[[nodiscard]] bool has_vdevice(pid_t pid);
+// Why its descriptors cannot be replaced, as the end of a sentence about it; empty: they can.
+[[nodiscard]] std::string obstacle(pid_t pid);
+
+// Notes in `image` which descriptors the sessions share with vrdmad.
+[[nodiscard]] base::Result<void> note_sessions(pid_t pid, const std::vector<Shared>& sessions,
+                                               Image* image);
+// Makes all memory private, and ends what watches it. EAGAIN: the watching thread works; try again.
+[[nodiscard]] base::Result<void> revert_memory(Held& held, uint64_t arena);
+// Takes what is left out of the process, and notes in `image` how to make it again. An error leaves
+// a part of it done; make_again() undoes that.
+[[nodiscard]] base::Result<void> take_out(Held& held, const std::vector<Shared>& sessions,
+                                          Image* image);
+// Makes it again. The result identifies what the process shares now, by session, for vrdmad; 0:
+// that was not taken out.
+[[nodiscard]] base::Result<std::vector<Shared>> make_again(Held& held, const Image& image);
+// Connects the process to a session socket. The result is a number of a descriptor in it.
+[[nodiscard]] base::Result<int> connect(Held& held, const std::string& path);
+[[nodiscard]] base::Result<void> close(Held& held, int number);
+
+}  // namespace vrdma::cli::criu

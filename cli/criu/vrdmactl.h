@@ -1,0 +1,24 @@
+// vrdmad as the plugin knows it: by the commands of vrdmactl, so that no library comes into CRIU.
+//
+// vrdmactl is found in PATH, and vrdmad by VRDMA_RUN_DIR, as a shell would.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/criu/program.h"
+#include "core/base/error.h"
+
+namespace vrdma::cli::criu {
+
+struct ParkedProgram {
+  std::string token;
+  std::vector<Shared> sessions;
+};
+
+[[nodiscard]] base::Result<ParkedProgram> park(pid_t pid);
+[[nodiscard]] base::Result<void> detach(const std::string& token);
+[[nodiscard]] base::Result<void> attach(pid_t pid, const ParkedProgram& program);
+[[nodiscard]] base::Result<void> resume(const std::string& token);
+
+}  // namespace vrdma::cli::criu

@@ -1,0 +1,23 @@
+// The file of the CRIU plugin beside the images of a process. What is decoded is within the limits,
+// and is the same when it is encoded and decoded again.
+#include <cstdlib>
+
+#include "cli/criu/image.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using vrdma::cli::criu::Image;
+  const auto image = Image::decode(std::string(reinterpret_cast<const char*>(data), size));
+  if (!image) return 0;
+  const auto require = [](bool holds) {
+    if (!holds) std::abort();
+  };
+  require(image->token.size() == 32 && !image->memory.empty());
+  for (const auto& ends : image->ends) {
+    require(!ends.reads.empty() && !ends.writes.empty());
+    for (const int number : ends.reads) require(number >= 0);
+    for (const auto& message : ends.messages) require(message.size() <= Image::kMostMessage);
+  }
+  const auto again = Image::decode(image->encode());
+  require(again && *again == *image);
+  return 0;
+}

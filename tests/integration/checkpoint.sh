@@ -1,0 +1,186 @@
+#!/bin/bash
+# checkpoint.sh host|network FLOW: programs with open vdevices are dumped by CRIU, killed and restored; their peers notice a
+# pause only. All programs check each message, WRITE, READ and atomic that they exchange.
+#
+#     netns a                      netns b
+#   +-----------------+          +-----------------+
+#   | NAME-a  va eth0 |===veth===| eth0 vb  NAME-b |     host: a worker moves the bytes, network: packets of RoCE v2
+#   +-----------------+          +-----------------+
+#
+# CRIU is of Debian 13, unpacked and run by its own dynamic linker: that of Debian 12 does not start on new kernels.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/flows.sh"
+mode=$1
+setup
+need_worker_processes
+[[ -e $BUILD/lib/criu/vrdma_plugin.so ]] || skip "the plugin is not built: a sanitizer, or another processor"
+status=0
+root=$("$(dirname "$0")/../interop/images/root" trixie criu 2>"$T/root.log") || status=$?
+[[ $status -ne 77 ]] || skip "$(<"$T/root.log")"
+[[ $status -eq 0 ]] || fail "no CRIU of Debian 13: $(<"$T/root.log")"
+# criu NAMESPACE WORDS...
+criu() {
+  $(enter "$1") env PATH="$BUILD/bin:$PATH" VRDMA_RUN_DIR="$R" \
+    "$root"/usr/lib64/ld-linux-x86-64.so.2 --library-path "$root/usr/lib/x86_64-linux-gnu" "$root/usr/sbin/criu" \
+    "${@:2}" --libdir "$BUILD/lib/criu"
+}
+
+cp "$2" "$T/lib/flow"
+start_daemon
+netns_add a b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+criu a check >"$T/check.log" 2>&1 || skip "CRIU does not run here: $(grep -m 1 Error "$T/check.log" || head -1 "$T/check.log")"
+if [[ $mode == network ]]; then
+  for end in a b; do
+    vdev_create "v$end" $end eth0 --fabric $end
+    ctl fabric set $end --reach network >/dev/null
+  done
+  ENVIRONMENT+=(FLOW_TIMEOUT=17)  # half a second, eight times: longer than a dump and a restore
+else
+  for end in a b; do vdev_create "v$end" $end eth0 --tenant red --no-direct; done
+fi
+
+# A pair of programs that have no socket of their own, which CRIU could not dump on its peer's behalf.
+begin() { # NAME HOW
+  mkfifo "$T/$1.a" "$T/$1.b"
+  begin_end "$1-a" a 10.0.0.1 "$T/$1" "$2"
+  begin_end "$1-b" b 10.0.0.2 "$T/$1" "$2" client
+}
+begin_end() { # NAME NAMESPACE ADDRESS PIPES HOW [client]
+  head -c 24 /dev/zero >"$T/$1.progress"
+  spawn "$1" "$2" root setsid "$T/lib/flow" "${VDEVICE:-v}$2" "$(gid_index "$2" "${VDEVICE:-v}$2" "$3")" "$4" "$T/$1.progress" "$5" "${@:6}"
+}
+counted() { od -An -v -t u8 -N 16 "$T/$1.progress" | xargs; }
+has_done() { # NAME SENT RECEIVED
+  local now
+  read -ra now <<<"$(counted "$1")"
+  ! ended "${PID[$1]}" || fail "$1 has ended: $(<"$T/$1.log")"
+  [[ ${now[0]} -ge $2 && ${now[1]} -ge $3 ]]
+}
+# goes_on NAME...: each of them sends and receives 300 more messages.
+goes_on() {
+  local name before
+  for name in "$@"; do
+    read -ra before <<<"$(counted "$name")"
+    wait_until 20 has_done "$name" $((before[0] + 300)) $((before[1] + 300)) ||
+      fail "$name does not go on: $(counted "$name") after ${before[*]}; $(<"$T/$name.log")"
+  done
+}
+dump() { # NAME [OPTION...]: false: it failed
+  rm -rf "$T/image"
+  mkdir "$T/image"
+  [[ -z ${ROOM:-} ]] || mount -t tmpfs -o "size=$ROOM" none "$T/image"
+  criu "${1##*-}" dump -t "${PID[$1]}" -D "$T/image" -o "$T/dump.log" -v4 "${@:2}"
+}
+dumped() { # NAME [OPTION...]
+  dump "$@" || fail "$1 cannot be dumped: $(grep -m 3 -E 'Error|vrdma:' "$T/dump.log")"
+}
+# CRIU makes a process with the number that it had.
+has_gone() { [[ ! -e /proc/$1 ]]; }
+killed() {
+  wait_until 10 ended "${PID[$1]}" || fail "$1 lives"
+  wait "${PID[$1]}" 2>/dev/null || true
+  wait_until 10 has_gone "${PID[$1]}" || fail "$1 remains a zombie"
+}
+restore() { criu "${1##*-}" restore -d -D "$T/image" -o "$T/restore.log" -v4; }
+restored() { # NAME
+  restore "$1" || fail "$1 cannot be restored: $(grep -m 3 -E 'Error|vrdma:' "$T/restore.log")"
+}
+state() { ctl vdev list | awk -v name="$1" '$1 == name { print $2 }'; }
+is_in() { [[ $(state "$1") == "$2" ]]; } # VDEVICE STATE
+# over NAME: both end, and each has received what the other one has sent.
+over() {
+  local end
+  for end in a b; do kill "${PID[$1-$end]}"; done
+  for end in a b; do
+    wait_until 20 ended "${PID[$1-$end]}" || fail "$1-$end does not end: $(<"$T/$1-$end.log")"
+    grep -qE '^[0-9]+ sent, [0-9]+ received$' "$T/$1-$end.log" || fail "$1-$end: $(<"$T/$1-$end.log")"
+    wait "${PID[$1-$end]}" 2>/dev/null || true
+    unset "PID[$1-$end]"
+  done
+  rm "$T/$1".[ab]
+}
+
+for how in poll all shared; do
+  begin $how $how
+  goes_on $how-a $how-b
+  say "$how: one end is dumped in traffic, and restored; then the other one"
+  for end in a b; do
+    dumped $how-$end
+    killed $how-$end
+    is_in "v$end" PARKED || fail "vdev list: $(ctl vdev list)"
+    restored $how-$end
+    is_in "v$end" ACTIVE || fail "vdev list: $(ctl vdev list)"
+    goes_on $how-a $how-b
+  done
+  over $how
+done
+[[ $mode == host ]] || exit 0
+
+say "what cannot be dumped is refused, and runs on"
+refused() { # NAME SENTENCE
+  if dump "$1"; then fail "$1 is dumped, with $2"; fi
+  grep -q "vrdma: .*$2" "$T/dump.log" || fail "$1: $(grep -E 'Error|vrdma:' "$T/dump.log")"
+}
+spawn cm-a a root setsid rping -s -a 10.0.0.1 -p $PORT -C 1000000
+wait_until 20 listening va || fail "rping does not listen"
+refused cm-a 'connections of rdma_cm'
+kill_programs cm-a
+for end in a b; do vdev_create "d$end" $end eth0 --tenant green; done
+VDEVICE=d begin direct poll
+goes_on direct-a direct-b
+refused direct-a 'direct link'
+goes_on direct-a direct-b
+over direct
+
+begin left all
+goes_on left-a left-b
+say "a program is dumped and left running"
+dumped left-a --leave-running
+goes_on left-a left-b
+say "a program is parked and goes on, without CRIU"
+[[ $(ctl checkpoint park "${PID[left-a]}") == "process ${PID[left-a]} is parked, with 1 session of va" ]] || fail "checkpoint park"
+is_in va PARKED || fail "vdev list: $(ctl vdev list)"
+stays 0.3 counted left-b >/dev/null || fail "left-b goes on without its peer"
+if ctl checkpoint park "${PID[left-a]}" 2>"$T/twice.log"; then fail "a program is parked twice"; fi
+grep -q 'is parked already' "$T/twice.log" || fail "$(<"$T/twice.log")"
+ctl checkpoint resume "${PID[left-a]}"
+goes_on left-a left-b
+
+say "a dump that fails leaves the program running"
+if ROOM=64k dump left-a; then fail "CRIU wrote a program into 64 KiB"; fi
+umount "$T/image"
+goes_on left-a left-b
+
+say "both ends are dumped, and restored in the other order"
+dumped left-a
+killed left-a
+mv "$T/image" "$T/image-a"
+dumped left-b
+killed left-b
+restored left-b
+mv "$T/image" "$T/image-b"
+mv "$T/image-a" "$T/image"
+restored left-a
+goes_on left-a left-b
+
+say "the next daemon takes a restored program over; one that is parked for too long goes on"
+WORKERS_END=1
+kill_daemon
+start_daemon --park-grace 1
+goes_on left-a left-b
+ctl checkpoint park "${PID[left-a]}" >/dev/null
+wait_until 10 has_logged 1 'was parked for too long: it goes on' || fail "it stays parked"
+goes_on left-a left-b
+
+say "peers of a parked program that is killed learn of it; its image is restored once"
+ctl checkpoint park "${PID[left-a]}" >/dev/null
+kill -9 "${PID[left-a]}"
+killed left-a
+wait_until 10 ended "${PID[left-b]}" || fail "left-b does not notice the end of its peer"
+# CRIU says that it succeeds, and the plugin kills the process.
+restore left-a || true
+killed left-a
+grep -q 'vrdma: .*no parked process has this token' "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
+unset 'PID[left-a]' 'PID[left-b]'
+rm "$T"/left.[ab]

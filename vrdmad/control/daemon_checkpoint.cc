@@ -1,0 +1,288 @@
+// Programs that are written to disk and come back as another process.
+//
+// An operator's tool parks all sessions of a process, detaches them, and attaches them to the
+// process that was made of the image. That process has connected to the session sockets before, so
+// the broker has identified it like any other. The token of a parked process is random, and used up
+// when a process is attached: no two processes go on with the same sessions.
+//
+// Nothing of this outlives the daemon or its worker: a parked program is then taken over as if it
+// had never been parked, and a detached one is not found, so its sessions end.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <thread>
+#include <utility>
+
+#include "core/base/random.h"
+#include "vrdmad/control/daemon_record.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+
+namespace {
+
+std::string random_token() {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx",
+                static_cast<unsigned long long>(base::random64()),
+                static_cast<unsigned long long>(base::random64()));
+  return text;
+}
+
+Result<void> result_of_step(const ToControl* answer) {
+  const auto* done = answer != nullptr ? std::get_if<Done>(answer) : nullptr;
+  if (done == nullptr) return fail(ETIMEDOUT, "the worker does not answer");
+  if (done->error != 0) return fail(done->error, done->reason);
+  return {};
+}
+
+}  // namespace
+
+void Daemon::ask_all(const std::map<uint64_t, Furnisher::Open>& sessions, ParkSession::Step step,
+                     Steps then) {
+  struct All {
+    size_t left;
+    Result<void> done;
+    Steps then;
+  };
+  const auto all = std::make_shared<All>(All{sessions.size(), {}, std::move(then)});
+  for (const auto& [connection, session] : sessions) {
+    const auto one = [all](const Result<void>& done) {
+      if (!done && all->done) all->done = done;
+      if (--all->left == 0) all->then(all->done);
+    };
+    const Record* const record = find(session.vdevice);
+    if (record == nullptr) {
+      one(fail(ENOENT, "its vdevice has gone"));
+      continue;
+    }
+    ask(
+        *record, kWorkerPatience,
+        [&, connection = connection](uint64_t ticket) {
+          return ParkSession{session.vdevice, connection, ticket, step};
+        },
+        [one](const ToControl* answer) { one(result_of_step(answer)); });
+  }
+}
+
+Result<SessionAnchors> Daemon::anchors_of(const Furnisher::Open& session) const {
+  auto files = SessionFiles::open(settings_.state_dir, session.session);
+  if (!files) return pass(std::move(files).error());
+  return files->anchors->anchors();
+}
+
+Result<ParkedProcess> Daemon::described(const Parked& parked) {
+  ParkedProcess process{parked.pid, parked.token, {}};
+  for (const auto& [connection, session] : parked.sessions) {
+    const Record* const record = find(session.vdevice);
+    auto anchors = anchors_of(session);
+    if (record == nullptr) return fail(ENOENT, "its vdevice has gone");
+    if (!anchors) return pass(std::move(anchors).error());
+    const Anchor& of = anchors->of;
+    process.sessions.push_back({session.session,
+                                {record->id, record->spec.name, record->spec.netns},
+                                run_dir_.session_socket(record->link.netns_cookie, record->number),
+                                {of.arena.inode, of.bells.inode, of.memory.inode, of.doorbell,
+                                 of.events, anchors->channels}});
+  }
+  return process;
+}
+
+Result<Daemon::Parked*> Daemon::find_parked(const std::string& process) {
+  if (const auto it = parked_.find(process); it != parked_.end()) return &it->second;
+  int32_t pid = 0;
+  const auto [end, error] = std::from_chars(process.data(), process.data() + process.size(), pid);
+  if (error == std::errc() && end == process.data() + process.size())
+    for (auto& [token, parked] : parked_)
+      if (parked.pid == pid) return &parked;
+  return fail(ENOENT,
+              "no parked process has this number or token: it was attached, resumed or "
+              "abandoned, or its time is over");
+}
+
+Result<ParkedProcess> Daemon::park_process(int32_t pid) {
+  const std::string who = "process " + std::to_string(pid);
+  return call_later<Result<ParkedProcess>>([&](auto done) {
+    if (find_parked(std::to_string(pid))) return done(fail(EALREADY, who + " is parked already"));
+    Parked parked{random_token(), pid, false, {}, {}};
+    for (const auto& open : furnisher_.sessions_of(pid)) parked.sessions[open.connection] = open;
+    if (parked.sessions.empty()) return done(fail(ENOENT, who + " has no vdevice open"));
+    const std::string token = parked.token;
+    const auto sessions = parked.sessions;
+    parked_.emplace(token, std::move(parked));
+    ask_all(sessions, ParkSession::Step::kPark, [this, token, sessions, who, done](auto all) {
+      const auto it = parked_.find(token);
+      if (all && it == parked_.end()) all = fail(ENOENT, "its sessions have ended");
+      auto process = all ? described(it->second) : pass(std::move(all).error());
+      if (process) {
+        start_grace(token);
+        spdlog::info("{} is parked, with {} session(s)", who, sessions.size());
+        return done(std::move(process));
+      }
+      parked_.erase(token);
+      ask_all(sessions, ParkSession::Step::kResume, [](const auto&) {});  // those that are parked
+      done(pass(std::move(process).error(), who + " cannot be parked"));
+    });
+  });
+}
+
+Result<void> Daemon::detach_process(const std::string& process) {
+  return call_later<Result<void>>([&](auto done) {
+    auto parked = find_parked(process);
+    if (!parked) return done(pass(std::move(parked).error()));
+    if ((*parked)->detached) return done(fail(EALREADY, "the process is detached already"));
+    (*parked)->detached = true;
+    ask_all((*parked)->sessions, ParkSession::Step::kDetach, done);
+  });
+}
+
+// The descriptors of `process` that are those of the session.
+Result<Furnisher::Adopted> Daemon::attached(const Furnisher::Open& session,
+                                            const AttachedProcess& process,
+                                            AttachSession* message) {
+  Record* const record = find(session.vdevice);
+  if (record == nullptr) return fail(ENOENT, "its vdevice has gone");
+  const auto its = std::ranges::find(process.sessions, session.session, &ParkedSession::number);
+  if (its == process.sessions.end())
+    return fail(EINVAL, "session " + std::to_string(session.session) + " is missing");
+  auto caller = furnisher_.newcomer_of(session.vdevice, process.pid);
+  if (caller == nullptr)
+    return fail(ENOTCONN, "it is not connected to the socket of vdevice " + record->label);
+  auto now = anchors_of(session);
+  if (!now) return pass(std::move(now).error());
+  const SharedFileIds& files = its->files;
+  now->of.arena.inode = files.arena;
+  now->of.bells.inode = files.bells;
+  now->of.memory.inode = files.memory;
+  now->of.doorbell = files.doorbell;
+  now->of.events = files.events;
+  for (auto& [handle, write_end] : now->channels)
+    if (const auto found = files.channels.find(handle); found != files.channels.end())
+      write_end = found->second;
+  base::Duration used{};
+  auto adopted =
+      furnisher_.attach(session.connection, *now, std::move(caller), record->intake, &used);
+  if (WorkerEnd* const worker = workers_.find(record->domain))
+    worker->send(Await{
+        record->id,
+        static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(used).count()),
+        awaits_others(*record)});
+  message->bells = now->of.bells;
+  message->doorbell = files.doorbell;
+  message->events = files.events;
+  return adopted;
+}
+
+// Its connection may have arrived and not been accepted yet.
+Result<void> Daemon::attach_process(const AttachedProcess& process) {
+  constexpr auto kPause = std::chrono::milliseconds(20);
+  constexpr int kTries = 100;
+  auto done = attach_once(process);
+  for (int tries = 1; !done && done.error().code() == ENOTCONN && tries < kTries; ++tries) {
+    std::this_thread::sleep_for(kPause);
+    done = attach_once(process);
+  }
+  return done;
+}
+
+Result<void> Daemon::attach_once(const AttachedProcess& process) {
+  const std::string who = "process " + std::to_string(process.pid);
+  return call_later<Result<void>>([&](auto done) {
+    const auto it = parked_.find(process.token);
+    if (it == parked_.end())
+      return done(fail(ENOENT,
+                       "no parked process has this token: another process was attached, "
+                       "or it was abandoned, or its time is over"));
+    if (!it->second.detached)
+      return done(
+          fail(EBUSY, "process " + std::to_string(it->second.pid) + " still has its sessions"));
+    // Of all, before any of them changes hands.
+    std::vector<std::pair<Furnisher::Adopted, AttachSession>> all;
+    for (const auto& [connection, session] : it->second.sessions) {
+      AttachSession message;
+      auto adopted = attached(session, process, &message);
+      if (!adopted) return done(pass(std::move(adopted).error(), who + " cannot be attached"));
+      all.emplace_back(std::move(*adopted), std::move(message));
+    }
+    const auto sessions = it->second.sessions;
+    parked_.erase(it);
+    const auto left = std::make_shared<size_t>(all.size());
+    const auto result = std::make_shared<Result<void>>();
+    for (auto& [adopted, message] : all) {
+      Record& record = *find(adopted.vdevice);
+      const auto one = [this, left, result, sessions, done](const ToControl* answer) {
+        if (auto ended = result_of_step(answer); !ended && *result) *result = std::move(ended);
+        if (--*left > 0) return;
+        // No process has all of them, and none will come.
+        if (!*result) ask_all(sessions, ParkSession::Step::kEnd, [](const auto&) {});
+        done(*result);
+      };
+      WorkerEnd* const worker = workers_.find(record.domain);
+      if (worker == nullptr) {
+        one(nullptr);
+        continue;
+      }
+      message.ticket = answers_.expect(record.domain, kWorkerPatience, one);
+      for (auto& parcel : parcels(std::move(adopted), std::move(message)))
+        worker->send(std::move(parcel));
+    }
+    spdlog::info("{} goes on with {} session(s) that were detached", who, all.size());
+  });
+}
+
+Result<void> Daemon::resume_process(const std::string& process) {
+  return call_later<Result<void>>([&](auto done) {
+    auto parked = find_parked(process);
+    if (!parked) return done(pass(std::move(parked).error()));
+    if ((*parked)->detached)
+      return done(fail(EBUSY, "the process is detached: attach one, or abandon it"));
+    const auto sessions = (*parked)->sessions;
+    parked_.erase((*parked)->token);
+    ask_all(sessions, ParkSession::Step::kResume, done);
+  });
+}
+
+Result<void> Daemon::abandon_process(const std::string& process) {
+  return call_later<Result<void>>([&](auto done) {
+    auto parked = find_parked(process);
+    if (!parked) return done(pass(std::move(parked).error()));
+    const auto sessions = (*parked)->sessions;
+    parked_.erase((*parked)->token);
+    ask_all(sessions, ParkSession::Step::kEnd, done);
+  });
+}
+
+void Daemon::start_grace(const std::string& token) {
+  if (settings_.park_grace.count() == 0) return;
+  parked_.at(token).grace =
+      loop_.after(settings_.park_grace, [this, token] { on_grace_over(token); });
+}
+
+// A program that still has its sessions goes on with them.
+void Daemon::on_grace_over(const std::string& token) {
+  auto over = parked_.extract(token);
+  const Parked& parked = over.mapped();
+  spdlog::warn("process {} was parked for too long: {}", parked.pid,
+               parked.detached ? "its sessions end" : "it goes on");
+  ask_all(parked.sessions, parked.detached ? ParkSession::Step::kEnd : ParkSession::Step::kResume,
+          [](const auto&) {});
+}
+
+void Daemon::forget_parked(uint64_t connection) {
+  for (auto& [token, parked] : parked_) parked.sessions.erase(connection);
+  std::erase_if(parked_, [](const auto& one) { return one.second.sessions.empty(); });
+}
+
+uint32_t Daemon::parked_of(uint64_t vdevice) const {
+  uint32_t count = 0;
+  for (const auto& [token, parked] : parked_)
+    for (const auto& [connection, session] : parked.sessions)
+      if (session.vdevice == vdevice) ++count;
+  return count;
+}
+
+}  // namespace vrdma::vrdmad
