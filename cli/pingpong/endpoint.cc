@@ -72,7 +72,10 @@ Endpoint::Endpoint(base::Fd connection)
   connect(peer_);
   post_receive();
   post_receive();
-  // Neither sends before the other can receive.
+  meet();  // neither sends before the other can receive
+}
+
+void Endpoint::meet() {
   char ready = 0;
   require(::send(connection_.get(), &ready, 1, MSG_NOSIGNAL) == 1 &&
               ::recv(connection_.get(), &ready, 1, 0) == 1,

@@ -31,6 +31,10 @@ class Endpoint {
   // Connects the queue pair with that of the peer at the other end of `connection`.
   explicit Endpoint(base::Fd connection);
 
+  // Waits until the peer calls it, too. Call it at the end: a network may have lost the
+  // acknowledgement of the peer's last message, which a queue pair that is gone does not repeat.
+  void meet();
+
   [[nodiscard]] uint8_t* memory() { return memory_.data(); }
   void send(uint64_t message);
   // Waits for a message.

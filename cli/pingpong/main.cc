@@ -62,6 +62,7 @@ int serve() {
     for (size_t at = 0; at < Endpoint::kBlocks * Endpoint::kBlock; ++at)
       wrong += endpoint.memory()[at] != pattern(at) ? 1 : 0;
     endpoint.send(wrong == 0 ? kRight : kWrong);
+    endpoint.meet();
     return 0;
   }
 }
@@ -105,7 +106,9 @@ int measure(const char* server) {
   const double latency = median_half_round_trip(endpoint);
   const double bandwidth = bytes_per_second(endpoint);
   endpoint.send(kWritten);
-  if (endpoint.receive() != kRight) {
+  const bool right = endpoint.receive() == kRight;
+  endpoint.meet();
+  if (!right) {
     std::fprintf(stderr, "vrdma-pingpong: the server has other bytes than were written\n");
     return 1;
   }
