@@ -30,25 +30,20 @@ constexpr uint32_t kLastIndex = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
 
-Monitor::LinkWatch& Monitor::LinkWatch::operator=(LinkWatch&& other) noexcept {
-  if (this != &other) {
-    reset();
-    monitor_ = std::exchange(other.monitor_, nullptr);
-    id_ = std::exchange(other.id_, 0);
+class Monitor::Held final : public LinkWatch::Held {
+ public:
+  Held(Monitor& monitor, uint64_t id) : monitor_(monitor), id_(id) {}
+  ~Held() override {
+    const auto it = monitor_.watched_.find(id_);
+    monitor_.forget(id_, it->second->key);
+    monitor_.watched_.erase(it);
   }
-  return *this;
-}
+  [[nodiscard]] const Link& link() const override { return monitor_.watched_.at(id_)->link; }
 
-void Monitor::LinkWatch::reset() {
-  if (monitor_ == nullptr) return;
-  auto& watched = monitor_->watched_;
-  const auto it = watched.find(id_);
-  monitor_->forget(id_, it->second->key);
-  watched.erase(it);
-  monitor_ = nullptr;
-}
-
-const Link& Monitor::LinkWatch::link() const { return monitor_->watched_.at(id_)->link; }
+ private:
+  Monitor& monitor_;
+  const uint64_t id_;
+};
 
 base::Result<std::unique_ptr<Monitor>> Monitor::create(base::EventLoop* loop, ReadLink read,
                                                        int receive_buffer) {
@@ -138,12 +133,10 @@ base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::s
   watched->key = {nsid, link->ifindex};
   watched->link = std::move(*link);
   watched->observer = std::move(observer);
-  LinkWatch watch;
-  watch.monitor_ = this;
-  watch.id_ = next_id_++;
-  by_key_.emplace(watched->key, watch.id_);
-  watched_.emplace(watch.id_, std::move(watched));
-  return watch;
+  const uint64_t id = next_id_++;
+  by_key_.emplace(watched->key, id);
+  watched_.emplace(id, std::move(watched));
+  return LinkWatch(std::make_unique<Held>(*this, id));
 }
 
 // Drains the sockets without calling observers. The ends of namespaces come first: an event of a

@@ -35,41 +35,14 @@
 
 #include "core/base/error.h"
 #include "core/base/event_loop.h"
-#include "netns/link.h"
+#include "netns/links.h"
 #include "netns/netns.h"
 #include "netns/route_socket.h"
 
 namespace vrdma::netns {
 
-// Called from the event loop, never from inside watch_link(). An observer may end any watch,
-// including its own, and start new ones.
-struct LinkObserver {
-  std::function<void(const Link& link)> changed;  // the complete new state
-  std::function<void(Gone why)> gone;             // called once, as the last call
-};
-
-class Monitor {
+class Monitor final : public Links {
  public:
-  // Move-only; the destructor ends the watch. Must not outlive the monitor.
-  class LinkWatch {
-   public:
-    LinkWatch() = default;
-    LinkWatch(LinkWatch&& other) noexcept { *this = std::move(other); }
-    LinkWatch& operator=(LinkWatch&& other) noexcept;
-    LinkWatch(const LinkWatch&) = delete;
-    LinkWatch& operator=(const LinkWatch&) = delete;
-    ~LinkWatch() { reset(); }
-    void reset();
-    [[nodiscard]] bool active() const { return monitor_ != nullptr; }
-    // The state that the observer was last told, or the initial one. Call only while active().
-    [[nodiscard]] const Link& link() const;
-
-   private:
-    friend class Monitor;
-    Monitor* monitor_ = nullptr;
-    uint64_t id_ = 0;
-  };
-
   // Reads a link: RouteQueries::link().
   using ReadLink =
       std::function<base::Result<Link>(int nsid, const std::string& name, uint32_t ifindex)>;
@@ -79,23 +52,14 @@ class Monitor {
   [[nodiscard]] static base::Result<std::unique_ptr<Monitor>> create(base::EventLoop* loop,
                                                                      ReadLink read = {},
                                                                      int receive_buffer = 4 << 20);
-  ~Monitor();
-  Monitor(const Monitor&) = delete;
-  Monitor& operator=(const Monitor&) = delete;
+  ~Monitor() override;
 
-  // Watches the netdev of that name. ENODEV if there is none. link() returns the initial state; the
-  // observer receives all later changes.
   [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, const std::string& netdev,
-                                                   LinkObserver observer);
-  // The same by index, independent of the name.
+                                                   LinkObserver observer) override;
   [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, uint32_t ifindex,
-                                                   LinkObserver observer);
-
-  // Calls `changed` after a link or an address of the namespace may have changed, until the
-  // returned token is destroyed; once for several events. Needs no netdev there. The token must not
-  // outlive the monitor.
-  [[nodiscard]] base::Result<std::shared_ptr<void>> watch_netns(const Netns& netns,
-                                                                std::function<void()> changed);
+                                                   LinkObserver observer) override;
+  [[nodiscard]] base::Result<std::shared_ptr<void>> watch_netns(
+      const Netns& netns, std::function<void()> changed) override;
 
   // How many times events were lost and all links were read again.
   [[nodiscard]] uint64_t overflows() const { return overflows_; }
@@ -109,6 +73,8 @@ class Monitor {
     std::optional<Gone> gone;  // not yet reported to the observer
     bool doubted = false;      // the nsid may belong to another namespace by now
   };
+
+  class Held;
 
   struct WatchedNetns {
     int nsid = 0;

@@ -321,7 +321,6 @@ vrdma::vrdmad::WorkerOptions worker_options(const Options& options) {
   workers.isolation = options.isolation == "tenant"   ? Isolation::kTenant
                       : options.isolation == "fabric" ? Isolation::kFabric
                                                       : Isolation::kNone;
-  workers.threads = options.single;
   workers.workers = options.workers != 0 ? options.workers
                                          : std::max(1u, std::thread::hardware_concurrency() / 2);
   return workers;
@@ -418,8 +417,12 @@ Result<void> run(const Options& options) {
   const auto classes = std::make_shared<vrdma::api::ClassFile>(options.classes);
   auto workers = worker_options(options);
   workers.events = state_path + "/events";
-  auto started = vrdma::vrdmad::Daemon::start(**loop, *run_dir, *store, settings, workers,
-                                              std::move(*monitor), classes);
+  auto started = vrdma::vrdmad::Daemon::start(
+      **loop, *run_dir, *store, settings, workers,
+      {std::move(*monitor), std::make_unique<vrdma::vrdmad::StoreThread>(*store),
+       options.single ? vrdma::vrdmad::worker_threads(**loop, broker)
+                      : vrdma::vrdmad::worker_processes(**loop, broker, intake.get())},
+      classes);
   if (!started) return vrdma::base::pass(std::move(started.error()));
   daemon = std::move(*started);
   auto welcoming = vrdma::vrdmad::AdminServer::start(**loop, *daemon, run_dir->admin_socket(),

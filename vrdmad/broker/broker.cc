@@ -83,8 +83,12 @@ std::shared_ptr<Caller> Broker::caller(uint32_t entry, const rdma::Peer& peer) {
 
 // The broker's entry of a listening socket. Accepts for it.
 struct Broker::Listener {
-  Listener(std::shared_ptr<Broker> whose, uint32_t number, Reception callbacks)
-      : broker(std::move(whose)), entry(number), reception(std::move(callbacks)) {}
+  Listener(std::shared_ptr<Broker> whose, uint32_t number, Reception callbacks,
+           const base::Clock& its_clock)
+      : broker(std::move(whose)),
+        entry(number),
+        reception(std::move(callbacks)),
+        clock(its_clock) {}
   ~Listener() { forget(entry); }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -98,9 +102,8 @@ struct Broker::Listener {
     put_recipient(recipient, &request);
     Answer came = broker->serve(request, &beside);
     if (!beside[0].valid()) {
-      if (came.error == EAGAIN)
-        closed_until = base::Clock::steady().now() + std::chrono::nanoseconds(came.number);
-      if (came.error == ENXIO) closed_until = base::Clock::steady().now() + kWorkerHasEnded;
+      if (came.error == EAGAIN) closed_until = clock.now() + std::chrono::nanoseconds(came.number);
+      if (came.error == ENXIO) closed_until = clock.now() + kWorkerHasEnded;
       return came.error;
     }
     if (came.error == EXDEV) {
@@ -132,12 +135,13 @@ struct Broker::Listener {
     (void)broker->serve(request_of(Op::kForget, which), &none);
   }
   [[nodiscard]] base::Duration closed_for() const {
-    return std::max(closed_until - base::Clock::steady().now(), reception.closed_for());
+    return std::max(closed_until - clock.now(), reception.closed_for());
   }
 
   const std::shared_ptr<Broker> broker;
   const uint32_t entry;
   const Reception reception;
+  const base::Clock& clock;  // of its loop
   base::TimePoint closed_until{};
 };
 
@@ -151,8 +155,8 @@ Result<std::unique_ptr<serve::Acceptor>> Broker::listen(base::EventLoop& loop,
   Beside beside;
   auto answer = ask(request, &beside);
   if (!answer) return pass(std::move(answer).error());
-  const auto listener =
-      std::make_shared<Listener>(shared_from_this(), answer->entry, std::move(reception));
+  const auto listener = std::make_shared<Listener>(shared_from_this(), answer->entry,
+                                                   std::move(reception), loop.clock());
   return serve::Acceptor::start(
       loop, std::move(beside[0]), [listener](const Fd&) { return listener->accept(); },
       [listener] { return listener->closed_for(); });

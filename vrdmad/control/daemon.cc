@@ -101,15 +101,14 @@ std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& 
 }
 
 Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
-               const SessionSettings& settings, const WorkerOptions& options,
-               std::shared_ptr<api::ClassFile> classes,
-               std::vector<std::unique_ptr<Parent>> parents)
+               const SessionSettings& settings, const WorkerOptions& options, Outside outside,
+               std::shared_ptr<api::ClassFile> classes)
     : loop_(loop),
       run_dir_(run_dir),
       store_(store),
       settings_(settings),
       options_(options),
-      parents_(std::move(parents)),
+      outside_(std::move(outside)),
       events_(loop, options.events),
       classes_(std::move(classes)),
       directory_([this](const std::string& text) -> std::optional<uint64_t> {
@@ -122,14 +121,11 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
 
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               Store& store, const SessionSettings& settings,
-                                              const WorkerOptions& options,
-                                              std::unique_ptr<netns::Monitor> monitor,
-                                              std::shared_ptr<api::ClassFile> classes,
-                                              std::vector<std::unique_ptr<Parent>> parents) {
+                                              const WorkerOptions& options, Outside outside,
+                                              std::shared_ptr<api::ClassFile> classes) {
   std::unique_ptr<Daemon> daemon(
-      new Daemon(loop, run_dir, store, settings, options, std::move(classes), std::move(parents)));
+      new Daemon(loop, run_dir, store, settings, options, std::move(outside), std::move(classes)));
   auto sessions = daemon->find_sessions();
-  daemon->monitor_ = std::move(monitor);
   auto leases = ReadLeases::start(loop);
   if (!leases) return pass(std::move(leases.error()));
   daemon->read_leases_ = std::move(*leases);
@@ -167,9 +163,9 @@ std::shared_ptr<void> Daemon::hold_netns_dir(uint64_t cookie) {
 }
 
 Parent* Daemon::find_parent(const std::string& name) const {
-  const auto found = std::find_if(parents_.begin(), parents_.end(),
+  const auto found = std::find_if(outside_.parents.begin(), outside_.parents.end(),
                                   [&](const auto& one) { return one->name() == name; });
-  return found != parents_.end() ? found->get() : nullptr;
+  return found != outside_.parents.end() ? found->get() : nullptr;
 }
 
 Result<Daemon::Record*> Daemon::find(const std::string& reference) {
@@ -196,7 +192,7 @@ Daemon::Record& Daemon::enter(std::unique_ptr<Record> record) {
 uint64_t Daemon::new_id() {
   if (next_id_ + kIdsAtOnce / 2 > reserved_ids_) {
     reserved_ids_ += kIdsAtOnce;
-    writer_.write_later(Store::Reserved{reserved_ids_});
+    outside_.writer->write_later(Store::Reserved{reserved_ids_});
   }
   return next_id_++;
 }
@@ -265,8 +261,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
       [this, id](netns::Gone gone) { on_link_gone(id, netns::text(gone)); }};
   // Within one boot it must be the same netdev, even if it has been renamed.
   const bool very_one = stored != nullptr && stored->boot_id == boot_id_;
-  auto watch = very_one ? monitor_->watch_link(netns, stored->ifindex, std::move(observer))
-                        : monitor_->watch_link(netns, spec.netdev, std::move(observer));
+  auto watch = very_one ? outside_.links->watch_link(netns, stored->ifindex, std::move(observer))
+                        : outside_.links->watch_link(netns, spec.netdev, std::move(observer));
   if (!watch && very_one && watch.error().code() == ENODEV)
     return fail(ENODEV, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
                             "' that it was created on does not exist");
@@ -304,7 +300,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
     if (auto ok = check_network(*record, gids); !ok) return pass(std::move(ok.error()));
   auto holding =
       gids_.claim(record->fabric, label, stored != nullptr ? std::vector<verbs::Gid>() : gids,
-                  [this, id] { loop_.post([this, id] { apply_again(id); }); });
+                  [this, id] { loop_.post([this, id] { apply_again(id, kAddressFree); }); });
   if (!holding) return pass(std::move(holding.error()));
   record->gids = std::move(*holding);
   record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
@@ -388,11 +384,12 @@ void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   if (record.sysfs != nullptr) show_sysfs(record);
 }
 
-void Daemon::apply_again(uint64_t id) {
+void Daemon::apply_again(uint64_t id, const std::string& reason) {
   Record* const found = find(id);
   if (found == nullptr) return;
   apply(*found);
   store_again(*found);
+  tell(WatchEvent::Type::kChanged, info(*found), reason);
 }
 
 void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {

@@ -28,7 +28,6 @@
 #include "gid/node_guid.h"
 #include "gid/prefix.h"
 #include "gid/registry.h"
-#include "netns/monitor.h"
 #include "vrdmad/admin/backend.h"
 #include "vrdmad/broker/session_socket.h"
 #include "vrdmad/cm/cm.h"
@@ -42,11 +41,10 @@
 #include "vrdmad/control/directory.h"
 #include "vrdmad/control/event_log.h"
 #include "vrdmad/control/netdev_search.h"
+#include "vrdmad/control/outside.h"
 #include "vrdmad/control/owner_watch.h"
-#include "vrdmad/control/parent.h"
 #include "vrdmad/control/quarantine.h"
 #include "vrdmad/control/run_dir.h"
-#include "vrdmad/control/store_thread.h"
 #include "vrdmad/control/sysfs_tree.h"
 #include "vrdmad/control/workers.h"
 #include "vrdmad/hooks/backend.h"
@@ -57,7 +55,6 @@ namespace vrdma::vrdmad {
 struct WorkerOptions {
   Isolation isolation = Isolation::kTenant;
   unsigned workers = 1;     // of Isolation::kNone
-  bool threads = true;      // of this process, instead of processes
   std::string events = {};  // the file of what they were refused and so on; empty: none
 };
 
@@ -65,12 +62,10 @@ class Daemon final : public AdminBackend, public HookBackend {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(
       base::EventLoop& loop, const RunDir& run_dir, Store& store, const SessionSettings& settings,
-      const WorkerOptions& options, std::unique_ptr<netns::Monitor> monitor,
-      std::shared_ptr<api::ClassFile> classes,
-      std::vector<std::unique_ptr<Parent>> parents = find_parents());
+      const WorkerOptions& options, Outside outside, std::shared_ptr<api::ClassFile> classes);
   ~Daemon() override;
 
-  // AdminBackend. Call from any thread but the loop's.
+  // AdminBackend. Call from any thread but the loop's; with Outside::pass, from that thread.
   base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) override;
   base::Result<VdevKey> delete_vdev(const std::string& name) override;
   base::Result<VdevInfo> get_vdev(const std::string& name, bool show_sysfs = false) override;
@@ -119,15 +114,23 @@ class Daemon final : public AdminBackend, public HookBackend {
   class EventSubscription;
 
   Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
-         const SessionSettings& settings, const WorkerOptions& options,
-         std::shared_ptr<api::ClassFile> classes, std::vector<std::unique_ptr<Parent>> parents);
+         const SessionSettings& settings, const WorkerOptions& options, Outside outside,
+         std::shared_ptr<api::ClassFile> classes);
+
+  // The result of a call, when it is there.
+  template <class Future>
+  auto wait_for(Future result) const -> decltype(result.get()) {
+    while (outside_.pass && result.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      outside_.pass();
+    return result.get();
+  }
 
   template <class F>
   auto call(F f) -> decltype(f()) {
     std::packaged_task<decltype(f())()> task(std::move(f));
     auto result = task.get_future();
     loop_.post([&task] { task(); });
-    return result.get();
+    return wait_for(std::move(result));
   }
 
   // The same for what takes several passes of the loop: `f` is given what takes the result.
@@ -135,7 +138,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   R call_later(F f) {
     std::promise<R> result;
     loop_.post([&] { f([&result](R value) { result.set_value(std::move(value)); }); });
-    return result.get_future().get();
+    return wait_for(result.get_future());
   }
 
   // How long an operator's call waits for a worker. It then fails and changes nothing.
@@ -387,7 +390,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   // `gids`.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
-  void apply_again(uint64_t id);  // and stores what changed
+  // And stores and tells what changed.
+  void apply_again(uint64_t id, const std::string& reason);
   // Makes or updates its sysfs tree in the run directory.
   void show_sysfs(Record& record);
   // The same if it had one before it was restored, because programs may have it mounted.
@@ -407,13 +411,12 @@ class Daemon final : public AdminBackend, public HookBackend {
 
   base::EventLoop& loop_;
   const RunDir& run_dir_;
-  Store& store_;  // used at the start, then by writer_
-  StoreThread writer_{store_};
+  Store& store_;  // used at the start, then by outside_.writer
   // Serializes operators' changes, except creations, because their write to disk takes time.
   std::mutex changes_;
   SessionSettings settings_;
   const WorkerOptions options_;
-  std::vector<std::unique_ptr<Parent>> parents_;
+  const Outside outside_;
   EventLog events_;
   Answers answers_{loop_};
   Quarantine quarantine_;
@@ -428,7 +431,6 @@ class Daemon final : public AdminBackend, public HookBackend {
        [this](const auto& domain, unsigned slot, Workers::End how) { on_ended(domain, slot, how); },
        [this](const auto& domain, const auto& connections) { on_died(domain, connections); },
        [this](const auto& domain) { quarantine_.crashed(domain, 0, loop_.now()); }}};
-  std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
   Claims claims_;
   std::map<std::string, FabricSpec> fabrics_;  // those with settings, by name
@@ -471,6 +473,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   TenantTotals gone_;                     // totals of deleted vdevices, for known tenants
   std::map<std::string, Parked> parked_;  // by token
   std::map<uint64_t, WatchCallback> subscribers_;
+  // Vdevices whose creation is not on disk yet: no subscriber knows them.
+  std::set<uint64_t> untold_;
   uint64_t next_subscriber_ = 1;
 };
 

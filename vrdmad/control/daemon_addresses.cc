@@ -84,11 +84,11 @@ void Daemon::count_ignored(Record& record) {
 void Daemon::members_changed(const std::string& fabric) {
   const bool shared = is_shared(fabric);
   for (const uint64_t id : directory_.in_fabric(fabric)) {
-    Record* const record = find(id);
+    const Record* const record = find(id);
     if (record == nullptr || !record->prefixes.empty() || record->applied_shared == shared)
       continue;
-    apply(*record);
-    store_again(*record);
+    apply_again(id,
+                shared ? "its fabric has several tenants now" : "its fabric has one tenant now");
   }
 }
 

@@ -74,17 +74,17 @@ Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
   auto begun = call([&]() -> Result<std::future<Result<void>>> {
     if (spec.scope == BudgetSpec::Scope::kTenant) {
       if (auto ok = check_group("the tenant", spec.name); !ok) return pass(std::move(ok.error()));
-    } else if (std::none_of(parents_.begin(), parents_.end(),
+    } else if (std::none_of(outside_.parents.begin(), outside_.parents.end(),
                             [&](const auto& parent) { return parent->name() == spec.name; })) {
       return fail(ENODEV, "there is no parent '" + spec.name + "': see `vrdmactl parent list`");
     }
     before = budgets_.spec(scope, spec.name);
     if (auto set = budgets_.set(scope, spec.name, to_spec(spec)); !set)
       return pass(std::move(set.error()));
-    return writer_.write(from_spec(spec, budgets_.spec(scope, spec.name)));
+    return outside_.writer->write(from_spec(spec, budgets_.spec(scope, spec.name)));
   });
   if (!begun) return pass(std::move(begun.error()));
-  auto stored = begun->get();
+  auto stored = wait_for(std::move(*begun));
   return call([&]() -> Result<BudgetInfo> {
     if (!stored) {
       budgets_.put_back(scope, spec.name, before);

@@ -24,6 +24,11 @@ void merge(const std::vector<provisioning::Setting>& quota, std::vector<QuotaSet
   }
 }
 
+// The disk has a change that was refused after it was stored.
+constexpr const char* kNotUndone =
+    "(the disk did not let the quota be put back: a vrdmad that starts before it does has the "
+    "changed one)";
+
 // Of a setting that was understood.
 std::vector<Limit> limits_of(const std::vector<provisioning::Setting>& settings) {
   std::vector<Limit> limits;
@@ -117,9 +122,10 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
       put_back();
       return pass(std::move(pending.error()));
     }
+    untold_.insert(id);
     members_changed(joining.fabric);
     return Begun{id, info(**pending),
-                 writer_.write(Store::Replacement{(*pending)->vdev, gone}).share(), false};
+                 outside_.writer->write(Store::Replacement{(*pending)->vdev, gone}).share(), false};
   }
   joining_ = &joining;
   members_changed(joining.fabric);
@@ -130,31 +136,41 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
     return pass(std::move(record.error()));
   }
   Record& made = enter(std::move(*record));
+  untold_.insert(id);
   made.stored = stored_form(made);
-  made.on_disk = writer_.write(Store::Replacement{made.stored, gone}).share();
+  made.on_disk = outside_.writer->write(Store::Replacement{made.stored, gone}).share();
   return Begun{id, info(made), made.on_disk, false};
 }
 
 Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
                                 std::vector<Lost> replaced) {
   // A vdevice of an earlier daemon is on disk.
-  const Result<void> stored = begun.on_disk.valid() ? begun.on_disk.get() : Result<void>();
+  const Result<void> stored = begun.on_disk.valid() ? wait_for(begun.on_disk) : Result<void>();
   if (begun.existed && stored) return begun.info;
   return call([&]() -> Result<VdevInfo> {
-    const bool there = spec_of(begun.id) != nullptr;
+    if (!begun.existed) untold_.erase(begun.id);
+    const Record* const record = find(begun.id);
     if (!stored) {
-      if (find(begun.id) != nullptr && !begun.existed) take_out(begun.id);
+      if (record != nullptr && !begun.existed) take_out(begun.id);
       if (lost_.contains(begun.id) && !begun.existed)
         members_changed(info(take_lost(begun.id)).fabric);
+      if (!begun.existed) forget_later(begun.id);  // a change of its link may be about to be stored
       for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
+      if (!replaced.empty() && !retry_.active()) retry_later();
       return pass(stored.error(), "vdevice '" + spec.name + "' is not created");
     }
-    const VdevInfo& made = begun.info;
     if (patience_.active()) adopt_those_that_can();
     forget_tenants();
+    for (const auto& lost : replaced) tell(WatchEvent::Type::kRemoved, info(lost), "replaced");
+    const auto pending = lost_.find(begun.id);
+    // Its netdev may have changed, or ended, since the creation.
+    const VdevInfo made = record != nullptr        ? info(*record)
+                          : pending != lost_.end() ? info(pending->second)
+                                                   : begun.info;
     spdlog::info("vdevice {}: created on {}, id {}", label_of(made.netns, made.name),
                  made.netdev.empty() ? "no netdev yet" : made.netdev, made.id);
-    if (there) tell(WatchEvent::Type::kAdded, made, "created");
+    if (record != nullptr || pending != lost_.end())
+      tell(WatchEvent::Type::kAdded, made, "created");
     return made;
   });
 }
@@ -171,10 +187,10 @@ Result<VdevKey> Daemon::delete_in_turn(const std::string& name) {
     Record* const record = find(*id);
     if (record != nullptr) record->leaving = true;
     return Begun{*id, record != nullptr ? info(*record) : info(lost_.at(*id)),
-                 writer_.write(Store::Forgotten{*id}).share(), record != nullptr};
+                 outside_.writer->write(Store::Forgotten{*id}).share(), record != nullptr};
   });
   if (!begun) return pass(std::move(begun.error()));
-  const Result<void> erased = begun->on_disk.get();
+  const Result<void> erased = wait_for(begun->on_disk);
   return call_later<Result<VdevKey>>([&](auto done) {
     Record* const record = find(begun->id);
     VdevKey key{begun->id, begun->info.name, begun->info.netns};
@@ -232,13 +248,15 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
         });
   });
   if (!begun) return pass(std::move(begun.error()));
-  const Result<void> stored = begun->on_disk.get();
-  return call_later<Result<VdevInfo>>([&](auto done) {
+  const Result<void> stored = wait_for(begun->on_disk);
+  std::shared_future<Result<void>> undone;
+  auto result = call_later<Result<VdevInfo>>([&](auto done) {
     Record* const record = find(begun->id);
     if (record == nullptr)
       return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
     if (!stored) {
       record->spec.quota = before;
+      store_again(*record);  // a change of its link may be about to store what has failed
       return done(pass(stored.error(), "the quota of vdevice '" + name + "' is unchanged"));
     }
     const auto had = record->allotment.settings();
@@ -259,7 +277,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
           if (!ok) {
             its->allotment.change(had);
             its->spec.quota = before;
-            store_again(*its);
+            undone = store(*its).share();
             // A worker that was late does both; one that refused has nothing to change.
             if (WorkerEnd* const worker = workers_.find(its->domain))
               worker->send(SetLimits{its->id, 0, limits_of(had), was_limited});
@@ -273,6 +291,12 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
           done(std::move(changed));
         });
   });
+  if (!undone.valid() || wait_for(undone)) return result;
+  call([&] {
+    if (const Record* const record = find(begun->id); record != nullptr && !record->leaving)
+      outside_.writer->write_later(record->stored);
+  });
+  return fail(result.error().code(), result.error().message() + " " + kNotUndone);
 }
 
 }  // namespace vrdma::vrdmad

@@ -80,10 +80,10 @@ Result<ClaimInfo> Daemon::put_claim(const ClaimSpec& given) {
                               " claims, the most that it keeps: delete some with `vrdmactl claim "
                               "delete`");
     claims_.begin(claim->uid);
-    return writer_.write(*claim);
+    return outside_.writer->write(*claim);
   });
   if (!begun) return pass(std::move(begun.error()));
-  const Result<void> stored = begun->get();
+  const Result<void> stored = wait_for(std::move(*begun));
   return call([&]() -> Result<ClaimInfo> {
     if (!stored) {
       claims_.cancel();
@@ -114,7 +114,7 @@ Result<void> Daemon::delete_claim(const std::string& uid, bool force) {
     // Its containers may end meanwhile.
     if (!gone && gone.error().code() != ENOENT) deleted = pass(std::move(gone.error()));
   }
-  if (deleted) deleted = writer_.write(Store::ForgottenClaim{uid}).get();
+  if (deleted) deleted = wait_for(outside_.writer->write(Store::ForgottenClaim{uid}));
   return call([&]() -> Result<void> {
     if (!deleted) {
       claims_.cancel();

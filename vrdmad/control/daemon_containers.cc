@@ -102,8 +102,8 @@ Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
   spec.containers.push_back(container);
   directory_.set_containers(id, container_ids(spec));
   begun.existed = false;
-  begun.on_disk =
-      record != nullptr ? store(*record).share() : writer_.write(lost_.at(id).vdev).share();
+  begun.on_disk = record != nullptr ? store(*record).share()
+                                    : outside_.writer->write(lost_.at(id).vdev).share();
   return begun;
 }
 
@@ -252,7 +252,7 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
     if (auto made = finish(*begun, *spec, std::move(replaced)); !made)
       return pass(std::move(made.error()));
   } else if (!begun->existed) {
-    if (const Result<void> stored = begun->on_disk.get(); !stored) {
+    if (const Result<void> stored = wait_for(begun->on_disk); !stored) {
       take_back(begun->id, container);
       return pass(stored.error());
     }
@@ -290,7 +290,7 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
   spec->netns = netns_of(spec->containers.front());
   spdlog::info("vdevice {}: {}", label_of(spec->netns, spec->name), what);
   directory_.set_containers(id, container_ids(*spec));
-  if (record == nullptr) return writer_.write_later(lost_.at(id).vdev);
+  if (record == nullptr) return outside_.writer->write_later(lost_.at(id).vdev);
   record->label = label_of(spec->netns, spec->name);
   directory_.add(id, entry_of(*spec, record->link.netns_cookie, record->number, record->fabric,
                               record->tenant));
@@ -336,7 +336,7 @@ void Daemon::await_netdev(Lost& lost, const netns::Netns& netns) {
     spdlog::warn("vdevice {}: cannot make its sysfs files: {}",
                  label_of(vdev.spec.netns, vdev.spec.name), shown.error().message());
   (void)lost.sysfs->counters();  // closes them
-  auto watch = monitor_->watch_netns(netns, [this, id = vdev.id] {
+  auto watch = outside_.links->watch_netns(netns, [this, id = vdev.id] {
     if (const auto its = lost_.find(id); its != lost_.end()) look_for_netdev(its->second);
   });
   if (watch) lost.netns_watch = std::move(*watch);

@@ -102,10 +102,10 @@ Result<FabricInfo> Daemon::set_fabric(const FabricChange& change) {
       // No vdevice gets a conflicting address while the setting is written.
       set(after);
     }
-    return writer_.write(after);
+    return outside_.writer->write(after);
   });
   if (!begun) return pass(std::move(begun.error()));
-  auto stored = begun->get();
+  auto stored = wait_for(std::move(*begun));
   return call([&]() -> Result<FabricInfo> {
     set(stored ? after : before);
     show_settings(change.name);
@@ -125,7 +125,10 @@ void Daemon::show_settings(const std::string& fabric) {
   std::set<uint64_t> namespaces;
   for (const uint64_t id : directory_.in_fabric(fabric)) {
     Record* const record = find(id);
-    if (record == nullptr) continue;
+    if (record == nullptr) {  // it is lost
+      tell(WatchEvent::Type::kChanged, info(lost_.at(id)), "fabric changed");
+      continue;
+    }
     namespaces.insert(record->link.netns_cookie);
     if (std::exchange(record->settings, settings) == settings) continue;
     if (record->cm != nullptr) record->cm->set_island(record->island());
@@ -196,7 +199,7 @@ void Daemon::retry_conflicts(uint64_t netns_cookie) {
   for (const uint64_t id : directory_.in_netns(netns_cookie)) {
     const Record* const record = find(id);
     if (record != nullptr && !record->conflicting.empty())
-      loop_.post([this, id] { apply_again(id); });
+      loop_.post([this, id] { apply_again(id, kAddressFree); });
   }
 }
 

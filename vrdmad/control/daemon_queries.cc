@@ -203,6 +203,7 @@ VdevInfo Daemon::info(const Record& record) {
 }
 
 void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason) {
+  if (untold_.contains(vdev.id)) return;  // finish() tells what it has become
   for (const auto& [id, callback] : subscribers_) callback({type, vdev, reason});
 }
 
@@ -232,7 +233,7 @@ std::vector<VdevInfo> Daemon::list_vdevs() {
 std::vector<ParentInfo> Daemon::list_parents() {
   return call([&] {
     std::vector<ParentInfo> all;
-    for (const auto& parent : parents_) {
+    for (const auto& parent : outside_.parents) {
       ParentInfo one{parent->name(),   parent->kind(),  0,
                      parent->detail(), parent->state(), parent->numa_node()};
       for (const auto& [id, record] : records_)
@@ -442,9 +443,9 @@ Result<std::vector<QueuePairRow>> Daemon::list_queue_pairs(const std::string& vd
 std::shared_ptr<void> Daemon::watch(WatchCallback callback) {
   return call([&]() -> std::shared_ptr<void> {
     for (const auto& [id, record] : records_)
-      callback({WatchEvent::Type::kAdded, info(*record), "exists"});
+      if (!untold_.contains(id)) callback({WatchEvent::Type::kAdded, info(*record), "exists"});
     for (const auto& [id, lost] : lost_)
-      callback({WatchEvent::Type::kAdded, info(lost), "is lost"});
+      if (!untold_.contains(id)) callback({WatchEvent::Type::kAdded, info(lost), "is lost"});
     const uint64_t subscriber = next_subscriber_++;
     subscribers_.emplace(subscriber, std::move(callback));
     return std::make_shared<Subscription>(*this, subscriber);

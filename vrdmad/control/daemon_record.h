@@ -64,7 +64,7 @@ struct Daemon::Record {
   uint64_t downs = 0;                // how often the link went down
   base::TokenBucket changes;         // of the link that are logged
   gid::Registry::Holding gids;
-  netns::Monitor::LinkWatch watch;
+  netns::Links::LinkWatch watch;
   std::map<verbs::Gid, OnNetwork> on_network;        // while a process uses it
   std::map<verbs::Gid, base::Fd> groups;             // multicast, on the network; likewise
   base::TokenBucket joins;                           // of these
@@ -102,6 +102,8 @@ struct Daemon::Begun {
 [[nodiscard]] base::Result<void> check_name(const std::string& what, const std::string& name);
 // The same of a tenant or a fabric (base::is_group_name()).
 [[nodiscard]] base::Result<void> check_group(const std::string& what, const std::string& name);
+// Why a vdevice gets an address that another has given up, for subscribers.
+inline constexpr const char* kAddressFree = "an address is free";
 // What the workers of its members know of a fabric.
 [[nodiscard]] inline Ways ways_of(const FabricSpec& fabric) {
   return {fabric.reach != Reach::kHost, fabric.reach == Reach::kWire, fabric.peers};

@@ -402,17 +402,17 @@ StoredVdev Daemon::stored_form(const Record& record) const {
 
 std::future<Result<void>> Daemon::store(Record& record) {
   record.stored = stored_form(record);
-  return writer_.write(record.stored);
+  return outside_.writer->write(record.stored);
 }
 
 void Daemon::store_again(Record& record) {
   StoredVdev now = stored_form(record);
   if (record.leaving || now == record.stored) return;
   record.stored = now;
-  writer_.write_later(std::move(now));
+  outside_.writer->write_later(std::move(now));
 }
 
-void Daemon::forget_later(uint64_t id) { writer_.write_later(Store::Forgotten{id}); }
+void Daemon::forget_later(uint64_t id) { outside_.writer->write_later(Store::Forgotten{id}); }
 
 VdevInfo Daemon::info(const Lost& lost) const {
   const VdevSpec& spec = lost.vdev.spec;

@@ -7,8 +7,6 @@
 
 #include "provisioning/cgroup.h"
 #include "vrdmad/control/daemon_record.h"
-#include "vrdmad/control/worker_process_end.h"
-#include "vrdmad/worker/worker_thread.h"
 
 namespace vrdma::vrdmad {
 
@@ -46,18 +44,9 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
     files.push_back(settings_.stopper->add_client());
   }
   Workers::Running worker{nullptr, std::move(*passes), {}};
-  if (options_.threads) {
-    auto thread = WorkerThread::start(settings_.broker, [this, tell](const ToControl& message) {
-      loop_.post([tell, message] { tell(message); });
-    });
-    if (!thread) return pass(std::move(thread).error());
-    worker.end = std::move(*thread);
-  } else {
-    auto process = WorkerProcessEnd::start(loop_, *settings_.broker, tell, ended,
-                                           std::make_shared<Intake::Account>(settings_.intake));
-    if (!process) return pass(std::move(process).error());
-    worker.end = std::move(*process);
-  }
+  auto started = outside_.start_worker(tell, ended);
+  if (!started) return pass(std::move(started).error());
+  worker.end = std::move(*started);
   Beside beside;
   for (auto& file : files) {
     if (!file) return pass(std::move(file).error());

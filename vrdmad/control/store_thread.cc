@@ -1,8 +1,8 @@
 #include "vrdmad/control/store_thread.h"
 
 #include <pthread.h>
-#include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <utility>
 
 namespace vrdma::vrdmad {
@@ -10,15 +10,7 @@ namespace vrdma::vrdmad {
 using base::Result;
 
 namespace {
-
-// The id of the changed vdevice, or 0.
-uint64_t vdevice_of(const Store::Change& change) {
-  if (const auto* vdev = std::get_if<StoredVdev>(&change)) return vdev->id;
-  if (const auto* forgotten = std::get_if<Store::Forgotten>(&change)) return forgotten->id;
-  if (const auto* made = std::get_if<Store::Replacement>(&change)) return made->vdev.id;
-  return 0;
-}
-
+base::TimePoint now() { return base::Clock::steady().now(); }
 }  // namespace
 
 StoreThread::StoreThread(Store& store) : store_(store), thread_([this] { run(); }) {
@@ -38,9 +30,7 @@ std::future<Result<void>> StoreThread::write(Store::Change change) {
   std::future<Result<void>> written;
   {
     const std::lock_guard lock(mutex_);
-    if (const uint64_t vdevice = vdevice_of(change); vdevice != 0) later_.erase(vdevice);
-    changes_.push_back(std::move(change));
-    written = promises_.emplace_back().get_future();
+    written = queue_.write(std::move(change));
   }
   wake_.notify_one();
   return written;
@@ -49,8 +39,7 @@ std::future<Result<void>> StoreThread::write(Store::Change change) {
 void StoreThread::write_later(Store::Change change) {
   {
     const std::lock_guard lock(mutex_);
-    if (later_.empty()) due_ = Clock::now() + kDelay;
-    later_.insert_or_assign(vdevice_of(change), std::move(change));
+    queue_.write_later(std::move(change), now());
   }
   wake_.notify_one();
 }
@@ -58,32 +47,22 @@ void StoreThread::write_later(Store::Change change) {
 void StoreThread::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (changes_.empty() && !ends_ && (later_.empty() || Clock::now() < due_)) {
-      if (later_.empty())
-        wake_.wait(lock);
-      else
-        wake_.wait_until(lock, due_);
+    const auto due = queue_.due();
+    if (!due && ends_) return;
+    if (!due) {
+      wake_.wait(lock);
       continue;
     }
-    auto changes = std::exchange(changes_, {});
-    auto promises = std::exchange(promises_, {});
-    for (auto& [vdevice, change] : std::exchange(later_, {})) changes.push_back(std::move(change));
-    if (changes.empty()) return;
+    if (!ends_ && now() < *due) {
+      wake_.wait_until(lock, *due);
+      continue;
+    }
+    auto batch = queue_.take();
     lock.unlock();
-    const auto results = store_.write(changes);
-    for (size_t i = 0; i < promises.size(); ++i) promises[i].set_value(results[i]);
+    const auto results = store_.write(batch.changes);
     lock.lock();
-    for (size_t i = promises.size(); i < changes.size(); ++i)
-      if (!results[i]) try_again(std::move(changes[i]), results[i].error());
+    queue_.finish(std::move(batch), results, now(), ends_);
   }
-}
-
-void StoreThread::try_again(Store::Change change, const base::Error& error) {
-  const uint64_t vdevice = vdevice_of(change);
-  spdlog::error("vdevice id:{}: {}", vdevice, error.message());
-  if (ends_) return;
-  if (later_.empty()) due_ = Clock::now() + kRetryDelay;
-  later_.emplace(vdevice, std::move(change));  // unless a newer one is queued
 }
 
 }  // namespace vrdma::vrdmad

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "netns/monitor.h"
 #include "netns/netns.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
 #include "tests/unit/vrdmad/enter_own_netns.h"
@@ -31,9 +32,10 @@ class OwnNetns : public testing::Test {
     settings.broker = std::make_shared<LocalBroker>();
     auto monitor = netns::Monitor::create(loop_.get());
     ASSERT_TRUE(monitor) << monitor.error().message();
-    auto started =
-        Daemon::start(*loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1, true},
-                      std::move(*monitor), std::make_shared<api::ClassFile>(classes_), parents());
+    auto started = Daemon::start(*loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1},
+                                 {std::move(*monitor), std::make_unique<StoreThread>(*store_),
+                                  worker_threads(*loop_, settings.broker), parents()},
+                                 std::make_shared<api::ClassFile>(classes_));
     ASSERT_TRUE(started) << started.error().message();
     daemon_ = std::move(*started);
     thread_ = std::thread([this] { loop_->run(); });
