@@ -1,0 +1,96 @@
+// The simulated host: its time, its network namespaces with their links, and what is to happen.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "netns/link.h"
+
+namespace vrdma::sim {
+
+// A property does not hold.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Time final : public base::Clock {
+ public:
+  [[nodiscard]] base::TimePoint now() const override { return now_; }
+  void move_to(base::TimePoint to) { now_ = std::max(now_, to); }
+
+ private:
+  base::TimePoint now_{std::chrono::hours(1)};
+};
+
+// Numbers of a seed.
+class Chance {
+ public:
+  explicit Chance(uint64_t seed) : engine_(seed) {}
+  [[nodiscard]] uint64_t below(uint64_t end) { return engine_() % end; }
+  [[nodiscard]] bool one_in(uint64_t n) { return below(n) == 0; }
+  [[nodiscard]] base::Duration up_to(base::Duration most) {
+    return base::Duration(below(static_cast<uint64_t>(most.count()) + 1));
+  }
+  template <class T>
+  [[nodiscard]] const T& of(const std::vector<T>& all) {
+    return all[below(all.size())];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct Namespace {
+  uint64_t cookie = 0;
+  std::map<uint32_t, netns::Link> links;  // by index
+  bool hidden = false;                    // its name is not there
+};
+
+class Host {
+ public:
+  explicit Host(uint64_t seed) : chance(seed) {}
+
+  Time time;
+  Chance chance;  // of accidents between actions: delays
+  // By name. A name may go, and come again for another namespace.
+  std::map<std::string, Namespace> namespaces;
+  std::function<void(const std::string&)> say = [](const std::string&) {};
+
+  // Calls `what` later, on the simulation's thread, outside of the daemon's loop.
+  void after(base::Duration delay, std::function<void()> what) {
+    agenda_.emplace(time.now() + delay, std::move(what));
+  }
+  // Moves the time to what comes first, the agenda or the loop's timers, and does it; at most to
+  // `end`. A pass of the loop without events counts as nothing. Whether there was anything.
+  bool step(base::EventLoop* loop, base::TimePoint end);
+  void run(base::EventLoop* loop, base::TimePoint end) {
+    while (step(loop, end)) {
+    }
+  }
+
+  [[nodiscard]] uint64_t new_cookie() { return ++last_cookie_; }
+  [[nodiscard]] uint32_t new_ifindex() { return ++last_ifindex_; }
+  // nullptr: there is none.
+  [[nodiscard]] Namespace* of_cookie(uint64_t cookie);
+  [[nodiscard]] netns::Link* find_link(uint64_t cookie, uint32_t ifindex);
+
+  // Who wants to know that a link, or which links there are, has changed.
+  std::function<void()> links_changed = [] {};
+
+ private:
+  std::multimap<base::TimePoint, std::function<void()>> agenda_;
+  uint64_t last_cookie_ = 1000;
+  uint32_t last_ifindex_ = 1;
+};
+
+}  // namespace vrdma::sim

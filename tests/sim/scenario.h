@@ -1,0 +1,67 @@
+// A plan on the simulated host: carries out its actions, with the model beside the daemon.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/life.h"
+#include "tests/sim/model.h"
+#include "tests/sim/plan.h"
+
+namespace vrdma::sim {
+
+class Scenario {
+ public:
+  // `directory`: an empty one.
+  Scenario(uint64_t seed, const std::string& directory) : machine_(seed, directory) {}
+
+  // Throws Failure. `trace`: gets a line for each thing that happens.
+  void run(const Plan& plan, std::vector<std::string>* trace);
+
+ private:
+  // vrdmad ends in the middle of what is on the stack.
+  struct End {
+    bool crash = false;
+  };
+
+  void act(const Action& action);
+  void create(Chance& chance);
+  void remove(Chance& chance);
+  void set_quota(Chance& chance);
+  void set_budget(Chance& chance);
+  void set_fabric(Chance& chance);
+  void query(Chance& chance);
+  void connect(Chance& chance);
+  void change_address(Chance& chance);
+  void new_link(Chance& chance);
+  void end_link(Chance& chance);
+  void new_namespace(Chance& chance);
+  void end_namespace(Chance& chance);
+  void check(Chance& chance, int patience);
+  void live(base::TimePoint until);
+  void start();
+  void end(End how);
+  void recover();
+
+  [[nodiscard]] netns::Link* any_link(Chance& chance);
+  [[nodiscard]] std::optional<uint64_t> any_vdevice(Chance& chance);
+  void add_link(Namespace* to, const std::string& name, Chance& chance);
+  void say(const std::string& what);
+  // A call of an operator. `is_change`: one that waits for others of its kind.
+  template <class Call>
+  auto call(const std::string& what, bool is_change, Call make) -> decltype(make());
+
+  Machine machine_;
+  Model model_;
+  std::unique_ptr<Life> life_;
+  bool stopping_ = false;
+  int calls_ = 0;            // that wait
+  bool changing_ = false;    // one of them is a change
+  base::Duration within_{};  // of calls that are within the present one
+  std::vector<std::string>* trace_ = nullptr;
+  base::TimePoint begun_{};
+};
+
+}  // namespace vrdma::sim
