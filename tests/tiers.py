@@ -98,6 +98,7 @@ ROWS = [
     (r"integration\.(quota|isolation|events)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
     (r"integration\.(ends\.|completions\.|arguments|child_calls)", "gate", ""),
+    (r"sim$", "release=gate dev=quick", ""),
     (r"integrity\.(direct|mediated|network|all|all\.reached)$", "gate", ""),
     (r"integrity\.", "all", "a wrong byte, or a completion that is lost or twice, in an order that no test names"),
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),
