@@ -24,6 +24,7 @@
 #include "core/base/standard_streams.h"
 #include "core/rdma/peer.h"
 #include "core/verbs/socket_address.h"
+#include "netns/monitor.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/admin/metrics.h"
 #include "vrdmad/admin/remote_metrics.h"
