@@ -80,14 +80,12 @@ std::vector<std::string> SimBroker::session_sockets() const {
   return all;
 }
 
-bool SimBroker::connect(const std::string& path) {
+void SimBroker::connect(const std::string& path) {
   for (auto& [entry, listener] : listeners_) {
     if (listener.path != path) continue;
     ++listener.waiting;
     ::eventfd_write(listener.ready.get(), 1);
-    return true;
   }
-  return false;
 }
 
 uint32_t SimBroker::add_worker() {

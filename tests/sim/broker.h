@@ -20,8 +20,8 @@ class SimBroker final : public vrdmad::Broker {
   // The paths of session sockets that exist.
   [[nodiscard]] std::vector<std::string> session_sockets() const;
   [[nodiscard]] size_t listeners() const { return listeners_.size(); }
-  // A program connects there. False: there is no such socket any more.
-  bool connect(const std::string& path);
+  // A program connects to one of these.
+  void connect(const std::string& path);
 
   // Worker processes that live: Recipient names them.
   [[nodiscard]] uint32_t add_worker();

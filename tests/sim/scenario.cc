@@ -216,7 +216,7 @@ void Scenario::connect(Chance& chance) {
   if (sockets.empty()) return;
   const std::string path = chance.of(sockets);
   say("a program connects to " + path);
-  (void)life_->broker().connect(path);
+  life_->broker().connect(path);
 }
 
 void Scenario::change_address(Chance& chance) {

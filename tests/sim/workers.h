@@ -38,8 +38,7 @@ class Workers {
   [[nodiscard]] vrdmad::Outside::StartWorker starter();
   // Nothing that was told is on its way.
   [[nodiscard]] bool at_rest() const;
-  [[nodiscard]] size_t running() const { return living_.size(); }
-  // By domain, as the vdevices in it tell.
+  // Of each worker: the vdevices that it has, by id.
   [[nodiscard]] std::vector<const std::map<uint64_t, KnownVdevice>*> known() const;
   // One that `chance` chooses, if there are any: it dies; it serves nothing for a time; a program
   // of it ends.
