@@ -244,6 +244,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
           // Store it first, because a limit that was set cannot always be taken back.
           before = its->spec.quota;
           merge(settings, &its->spec.quota);
+          its->quota_in_doubt = true;
           done(Begun{id, {}, store(*its).share(), true});
         });
   });
@@ -254,11 +255,11 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     Record* const record = find(begun->id);
     if (record == nullptr)
       return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
-    if (!stored) {
-      record->spec.quota = before;
-      store_again(*record);  // a change of its link may be about to store what has failed
+    record->quota_in_doubt = false;
+    if (!stored) record->spec.quota = before;
+    store_again(*record);  // what has changed meanwhile
+    if (!stored)
       return done(pass(stored.error(), "the quota of vdevice '" + name + "' is unchanged"));
-    }
     const auto had = record->allotment.settings();
     const bool was_limited = record->allotment.limited();
     record->allotment.change(settings);

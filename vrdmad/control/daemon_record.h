@@ -37,7 +37,10 @@ struct Daemon::Record {
   netns::Link link;
   StoredVdev stored;     // on disk, or queued
   bool leaving = false;  // being deleted: not stored any more
-  FabricSpec settings;   // of its fabric, and as its worker knows
+  // Its spec has a quota that the disk may refuse: nothing else of it is stored until that is
+  // known.
+  bool quota_in_doubt = false;
+  FabricSpec settings;  // of its fabric, and as its worker knows
   [[nodiscard]] bool reaches_network() const { return settings.reach != Reach::kHost; }
   // See rdma::Fabric::near(): a vdevice on the wire is near those of its network namespace alone.
   [[nodiscard]] uint64_t island() const {
