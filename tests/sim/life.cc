@@ -68,7 +68,7 @@ void Life::crash() {
 Life::~Life() {
   // A call that was abandoned may have left work on the loop: nothing of it is run any more, so the
   // subscription, whose end is a call, is kept until the process ends.
-  static std::vector<std::shared_ptr<void>*> kept;
+  static auto& kept = *new std::vector<std::shared_ptr<void>*>;
   if (crashed_) kept.push_back(new std::shared_ptr<void>(std::move(watching_)));
   watching_.reset();
 }
