@@ -30,7 +30,7 @@ SimBroker::Answer SimBroker::serve(const Request& request, Beside* beside) {
       const std::string name(get(request.text));
       const auto found = host_.namespaces.find(name);
       if (found == host_.namespaces.end() || found->second.hidden)
-        return refuse(ENOENT, "there is no network namespace '" + name + "'");
+        return refuse(ENOENT, "there is no netns '" + name + "'");
       answer.number = found->second.cookie;
       return answer;
     }
