@@ -42,7 +42,8 @@ bool take_doubtful(const VdevInfo& vdev, Model& model) {
   };
   const auto found = std::find_if(model.doubtful.begin(), model.doubtful.end(), fits);
   if (found == model.doubtful.end()) return false;
-  model.vdevices[vdev.id] = {*found, vdev.netns_cookie, vdev.ifindex, {}, false};
+  // Its link may have ended since.
+  model.vdevices[vdev.id] = {*found, vdev.netns_cookie, vdev.ifindex, {}, true};
   // What it replaced has gone with its creation.
   for (auto& [id, other] : model.vdevices)
     if (id != vdev.id && fits(other.spec)) other.may_be_gone = true;

@@ -155,6 +155,7 @@ class Daemon final : public AdminBackend, public HookBackend {
     // tells when the links of its namespace change.
     std::unique_ptr<SysfsTree> sysfs;
     std::shared_ptr<void> netns_watch;
+    bool leaving = false;  // being deleted: not restored any more
   };
   struct Joining {
     std::string fabric, tenant;

@@ -185,7 +185,7 @@ Result<VdevKey> Daemon::delete_in_turn(const std::string& name) {
     const auto id = directory_.find(name);
     if (!id) return pass(id.error());
     Record* const record = find(*id);
-    if (record != nullptr) record->leaving = true;
+    (record != nullptr ? record->leaving : lost_.at(*id).leaving) = true;
     return Begun{*id, record != nullptr ? info(*record) : info(lost_.at(*id)),
                  outside_.writer->write(Store::Forgotten{*id}).share(), record != nullptr};
   });
@@ -197,11 +197,12 @@ Result<VdevKey> Daemon::delete_in_turn(const std::string& name) {
     if (!erased) {
       if (record != nullptr) record->leaving = false;
       if (record != nullptr) store_again(*record);
+      if (const auto lost = lost_.find(begun->id); lost != lost_.end())
+        lost->second.leaving = false;
       return done(pass(erased.error(), "vdevice '" + name + "' is not deleted"));
     }
     if (record != nullptr) {
       spdlog::info("vdevice {}: deleted", record->label);
-      if (!begun->existed) forget_later(begun->id);  // it was restored, and stored, in the meantime
       return remove(begun->id, "deleted", [done, key] { done(key); });
     }
     if (lost_.contains(begun->id)) {
@@ -224,6 +225,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     auto found = find(name);
     if (!found) return done(pass(std::move(found.error())));
     const Record& record = **found;
+    if (record.leaving) return done(fail(EBUSY, "vdevice '" + name + "' is being deleted"));
     auto granted = record.allotment.granted(to_settings(quota));
     if (!granted) return done(pass(std::move(granted.error())));
     settings = std::move(*granted);
@@ -237,7 +239,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
         },
         [&, id, done](const ToControl* answer) {
           Record* const its = find(id);
-          if (its == nullptr)
+          if (its == nullptr || its->leaving)
             return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
           if (auto ok = result_of(answer, its->label); !ok)
             return done(pass(std::move(ok.error())));
@@ -278,7 +280,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
           if (!ok) {
             its->allotment.change(had);
             its->spec.quota = before;
-            undone = store(*its).share();
+            if (!its->leaving) undone = store(*its).share();
             // A worker that was late does both; one that refused has nothing to change.
             if (WorkerEnd* const worker = workers_.find(its->domain))
               worker->send(SetLimits{its->id, 0, limits_of(had), was_limited});

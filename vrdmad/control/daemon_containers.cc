@@ -87,9 +87,10 @@ std::optional<uint64_t> Daemon::given_in(uint64_t cookie, const VdevSpec& wanted
 
 Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
   Record* const record = find(id);
-  if (record != nullptr && record->leaving)
-    return fail(EAGAIN, "vdevice " + record->label + " is being deleted: try again");
   VdevSpec& spec = *spec_of(id);
+  if (record != nullptr ? record->leaving : lost_.at(id).leaving)
+    return fail(EAGAIN,
+                "vdevice " + label_of(spec.netns, spec.name) + " is being deleted: try again");
   auto& watches = record != nullptr ? record->containers : lost_.at(id).containers;
   Begun begun{id, record != nullptr ? info(*record) : info(lost_.at(id)), {}, true};
   if (std::find(spec.containers.begin(), spec.containers.end(), container) != spec.containers.end())
@@ -290,7 +291,10 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
   spec->netns = netns_of(spec->containers.front());
   spdlog::info("vdevice {}: {}", label_of(spec->netns, spec->name), what);
   directory_.set_containers(id, container_ids(*spec));
-  if (record == nullptr) return outside_.writer->write_later(lost_.at(id).vdev);
+  if (record == nullptr) {
+    if (const Lost& lost = lost_.at(id); !lost.leaving) outside_.writer->write_later(lost.vdev);
+    return;
+  }
   record->label = label_of(spec->netns, spec->name);
   directory_.add(id, entry_of(*spec, record->link.netns_cookie, record->number, record->fabric,
                               record->tenant));

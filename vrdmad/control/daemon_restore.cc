@@ -343,6 +343,7 @@ void Daemon::retry_later() {
 }
 
 void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
+  if (lost_.at(id).leaving) return;
   Lost lost = take_lost(id);  // frees its name and number for the restored vdevice
   if (lost.sysfs != nullptr) lost.sysfs->leave();
   auto record = make_again(lost.vdev, netdev);
