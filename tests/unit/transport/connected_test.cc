@@ -26,19 +26,7 @@ using verbs::Opcode;
 using verbs::QpState;
 using verbs::WcStatus;
 
-struct Connected : Rig {
-  World::Pair pair = world.connected();
-  // Memory that is not in place: this process's own.
-  std::vector<uint8_t> a_own = std::vector<uint8_t>(3u << 20);
-  std::vector<uint8_t> b_own = std::vector<uint8_t>(3u << 20);
-  uint32_t a_reached = reached(a, a_own), b_reached = reached(b, b_own);
-
-  static uint64_t at(const std::vector<uint8_t>& memory) {
-    return reinterpret_cast<uint64_t>(memory.data());
-  }
-  static uint32_t reached(test::Party& party, const std::vector<uint8_t>& memory) {
-    return party.register_memory(at(memory), memory.size(), kAllAccess, ipc::Way::kReached);
-  }
+struct Connected : ReachedPair {
   WcStatus run(const ipc::SendWqe& wqe, const std::vector<verbs::Sge>& sges) {
     const size_t before = pair.a->block->sq_tail;
     EXPECT_TRUE(a.post_send(*pair.a, wqe, sges));

@@ -11,27 +11,16 @@ namespace vrdma::transport {
 namespace {
 
 using test::rdma_wqe;
-using test::World;
 using test::wqe_of;
 using testing::ElementsAre;
 using verbs::Opcode;
 using verbs::WcStatus;
 
-struct BothReached : Rig {
-  World::Pair pair = world.connected();
-  std::vector<uint8_t> a_own = std::vector<uint8_t>(3u << 20);
-  std::vector<uint8_t> b_own = std::vector<uint8_t>(3u << 20);
-  uint32_t a_reached = reached(a, a_own), b_reached = reached(b, b_own);
+struct BothReached : ReachedPair {
   alignas(8) uint64_t word = 0;
 
   BothReached() {
     for (size_t i = 0; i < a_own.size(); ++i) a_own[i] = static_cast<uint8_t>(i * 11 + i / 251 + 1);
-  }
-  static uint64_t at(const std::vector<uint8_t>& memory) {
-    return reinterpret_cast<uint64_t>(memory.data());
-  }
-  static uint32_t reached(test::Party& party, const std::vector<uint8_t>& memory) {
-    return party.register_memory(at(memory), memory.size(), kAllAccess, ipc::Way::kReached);
   }
   bool post_write(uint32_t length) {
     return a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, at(b_own), b_reached),

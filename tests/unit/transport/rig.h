@@ -87,4 +87,19 @@ struct Rig : testing::Test {
   uint32_t a_key = 0, b_key = 0;
 };
 
+// A connected pair whose parties have memory that is not in place, too: this process's own.
+struct ReachedPair : Rig {
+  static uint64_t at(const std::vector<uint8_t>& memory) {
+    return reinterpret_cast<uint64_t>(memory.data());
+  }
+  static uint32_t reached(test::Party& party, const std::vector<uint8_t>& memory) {
+    return party.register_memory(at(memory), memory.size(), kAllAccess, ipc::Way::kReached);
+  }
+
+  test::World::Pair pair = world.connected();
+  std::vector<uint8_t> a_own = std::vector<uint8_t>(3u << 20);
+  std::vector<uint8_t> b_own = std::vector<uint8_t>(3u << 20);
+  uint32_t a_reached = reached(a, a_own), b_reached = reached(b, b_own);
+};
+
 }  // namespace vrdma::transport
