@@ -146,18 +146,21 @@ Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
                                 std::vector<Lost> replaced) {
   // A vdevice of an earlier daemon is on disk.
   const Result<void> stored = begun.on_disk.valid() ? wait_for(begun.on_disk) : Result<void>();
+  const auto not_created = [&] {
+    return pass(stored.error(), "vdevice '" + spec.name + "' is not created");
+  };
   if (begun.existed && stored) return begun.info;
+  if (begun.existed) return not_created();  // whoever creates it takes it out
   return call([&]() -> Result<VdevInfo> {
-    if (!begun.existed) untold_.erase(begun.id);
+    untold_.erase(begun.id);
     const Record* const record = find(begun.id);
     if (!stored) {
-      if (record != nullptr && !begun.existed) take_out(begun.id);
-      if (lost_.contains(begun.id) && !begun.existed)
-        members_changed(info(take_lost(begun.id)).fabric);
-      if (!begun.existed) forget_later(begun.id);  // a change of its link may be about to be stored
+      if (record != nullptr) take_out(begun.id);
+      if (lost_.contains(begun.id)) members_changed(info(take_lost(begun.id)).fabric);
+      forget_later(begun.id);  // a change of its link may be about to be stored
       for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
       if (!replaced.empty() && !retry_.active()) retry_later();
-      return pass(stored.error(), "vdevice '" + spec.name + "' is not created");
+      return not_created();
     }
     if (patience_.active()) adopt_those_that_can();
     forget_tenants();
@@ -187,7 +190,7 @@ Result<VdevKey> Daemon::delete_in_turn(const std::string& name) {
     Record* const record = find(*id);
     (record != nullptr ? record->leaving : lost_.at(*id).leaving) = true;
     return Begun{*id, record != nullptr ? info(*record) : info(lost_.at(*id)),
-                 outside_.writer->write(Store::Forgotten{*id}).share(), record != nullptr};
+                 outside_.writer->write(Store::Forgotten{*id}).share()};
   });
   if (!begun) return pass(std::move(begun.error()));
   const Result<void> erased = wait_for(begun->on_disk);
@@ -195,8 +198,10 @@ Result<VdevKey> Daemon::delete_in_turn(const std::string& name) {
     Record* const record = find(begun->id);
     VdevKey key{begun->id, begun->info.name, begun->info.netns};
     if (!erased) {
-      if (record != nullptr) record->leaving = false;
-      if (record != nullptr) store_again(*record);
+      if (record != nullptr) {
+        record->leaving = false;
+        store_again(*record);
+      }
       if (const auto lost = lost_.find(begun->id); lost != lost_.end())
         lost->second.leaving = false;
       return done(pass(erased.error(), "vdevice '" + name + "' is not deleted"));
