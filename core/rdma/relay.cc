@@ -1,8 +1,9 @@
 // Relays of core/rdma/reach.h: which part is next, whose turn that is, and how they end.
 //
 // A relay is in the queue of one of its two reaches at a time, as one job, or its thread is at such
-// a job. Whoever ends a job of a relay begins the next one: at once, if no other access of that
-// process waits or goes on, or by leaving it in that queue for whoever comes to it.
+// a job. The thread that ends a job of a relay begins the next one at once, if no other access of
+// that process waits or goes on. Else it leaves the job in the queue, where the next thread finds
+// it.
 #include <algorithm>
 #include <atomic>
 #include <utility>

@@ -84,7 +84,7 @@ class Host {
   [[nodiscard]] Namespace* of_cookie(uint64_t cookie);
   [[nodiscard]] netns::Link* find_link(uint64_t cookie, uint32_t ifindex);
 
-  // Who wants to know that a link, or which links there are, has changed.
+  // Called when a link has changed, has come or has ended.
   std::function<void()> links_changed = [] {};
 
  private:
