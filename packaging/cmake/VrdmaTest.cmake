@@ -44,10 +44,11 @@ function(vrdma_unit_headers)
 endfunction()
 
 # vrdma_gtests(program prefix labels...): each of its tests is a test of CTest, of the first label; with a
-# sanitizer, whose programs are slow to begin, all of them are one, which is known before it is built.
+# sanitizer, whose programs are slow to begin, all of them are one, which is known before it is built. It names each test
+# when that begins, so that one which is ended for being late has said where it stood.
 function(vrdma_gtests program prefix label)
   if(VRDMA_SANITIZE)
-    add_test(NAME ${prefix}.all COMMAND ${program} --gtest_brief=1)
+    add_test(NAME ${prefix}.all COMMAND ${program})
     set(labels ${label} ${ARGN})
     set_tests_properties(${prefix}.all PROPERTIES LABELS "${labels}" TIMEOUT 300)
   else()
