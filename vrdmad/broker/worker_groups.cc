@@ -23,7 +23,8 @@ using base::Result;
 
 namespace {
 
-// The kernel may report a process as ended shortly before the process leaves its group.
+// The kernel may report a process as ended shortly before the process leaves its group, and the
+// workers of a killed broker end a moment after it.
 constexpr int kTries = 10;
 constexpr std::chrono::milliseconds kBetween{10};
 
@@ -86,7 +87,8 @@ WorkerGroups::WorkerGroups(const std::vector<std::string>& parents) : memory_(qu
       if (entry.path().filename().string().starts_with(kPrefix) && entry.is_directory(error))
         left_.insert(entry.path().filename());
   }
-  remove_left();
+  for (int tries = 1; (remove_left(), !left_.empty()) && tries < kTries; ++tries)
+    std::this_thread::sleep_for(kBetween);
 }
 
 Result<WorkerGroup> WorkerGroups::make() {

@@ -67,8 +67,10 @@ class WorkerGroups {
   // need one fail, as when the host has no more.
   static constexpr unsigned kThreads = 2 * rdma::ReachThreads::kMostInTotal;
 
-  // Removes what earlier brokers have left in `parents`, which are directories. None: workers get
-  // no groups. Call before the broker's system calls are confined.
+  // Removes what earlier brokers have left in `parents`, which are directories, and waits 100 ms at
+  // most for workers that are ending: what they write into a program's memory must not come after
+  // what the next worker writes. None: workers get no groups. Call before the broker's system calls
+  // are confined.
   explicit WorkerGroups(const std::vector<std::string>& parents);
   WorkerGroups(const WorkerGroups&) = delete;
   WorkerGroups& operator=(const WorkerGroups&) = delete;

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "tests/unit/vrdmad/parent_group.h"
 
@@ -103,6 +105,19 @@ TEST_F(WorkersGroups, OfEarlierBrokersAreRemoved) {
   (void)next.make().value();
   EXPECT_EQ(parent.children(), std::set<std::string>{"daemon"});
   group.reset();
+}
+
+// As after a kill of the broker, whose workers the kernel kills then.
+TEST_F(WorkersGroups, WaitForWorkersThatEnd) {
+  const WorkerGroup group = groups->make().value();
+  const pid_t child = member(group);
+  std::thread killer([child] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    end(child);
+  });
+  const WorkerGroups next(parent.directories());
+  killer.join();
+  EXPECT_TRUE(parent.children().empty());
 }
 
 TEST_F(WorkersGroups, HaveNamesThatAreFree) {
