@@ -1,6 +1,10 @@
 // Memory order: what a sign announces is there when the sign is seen (IBTA 9.5, 10.8.3.3).
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "tests/integrity/post.h"
 #include "tests/integrity/runner.h"
@@ -15,6 +19,27 @@ uint64_t key_of(const Batch& batch, uint32_t round) { return mixed(batch.seed + 
 uint64_t flag_at(const uint8_t* at) {
   return std::atomic_ref(*reinterpret_cast<uint64_t*>(const_cast<uint8_t*>(at)))
       .load(std::memory_order_acquire);
+}
+
+// What stands where the data of `round` should: empty if all of it does.
+std::string wrong_in(std::span<const uint8_t> bytes, const Batch& batch, uint32_t round) {
+  std::vector<uint8_t> expected(bytes.size());
+  fill(expected, key_of(batch, round));
+  size_t wrong = 0, first = 0;
+  for (size_t i = bytes.size(); i-- > 0;)
+    if (bytes[i] != expected[i]) ++wrong, first = i;
+  if (wrong == 0) return {};
+  std::string whose = "no round's";
+  const size_t word = first / 8 * 8;
+  const size_t length = std::min<size_t>(8, bytes.size() - word);
+  for (uint32_t other = 0; other < 2 * batch.ping_pong->rounds; ++other) {
+    fill(expected, key_of(batch, other));
+    if (std::memcmp(bytes.data() + word, expected.data() + word, length) == 0)
+      whose = "round " + std::to_string(other) + "'s";
+  }
+  return std::to_string(wrong) + " of " + std::to_string(bytes.size()) +
+         " bytes are wrong in round " + std::to_string(round) + ", byte " + std::to_string(first) +
+         " is the first and is " + whose;
 }
 
 }  // namespace
@@ -68,8 +93,10 @@ void Runner::serve(const Batch& batch, uint32_t round) {
     op.signaled = true;
     post_one();
     settle();
-    if (!is_filled({device_->at(plan.data[side]), target.length}, key_of(batch, round)))
-      fail("link %u: a READ behind a WRITE does not read what was written", plan.link);
+    if (const auto wrong = wrong_in({device_->at(plan.data[side]), target.length}, batch, round);
+        !wrong.empty())
+      fail("link %u: a READ behind a WRITE does not read what was written: %s", plan.link,
+           wrong.c_str());
   }
   op.signaled = true;
   op.inlined = true;
@@ -114,9 +141,10 @@ void Runner::await(const Batch& batch, uint32_t round, uint32_t left) {
       wait([&] { return flag_at(flag) == round + 1; }, "a ping-pong's flag");
       break;
   }
-  if (!is_filled({device_->at(plan.data[side]), plan.data[side].length}, key_of(batch, round)))
-    fail("link %u, %s: the data is not there when its sign is seen", plan.link,
-         kSignNames[static_cast<size_t>(plan.sign)]);
+  const Piece& data = plan.data[side];
+  if (const auto wrong = wrong_in({device_->at(data), data.length}, batch, round); !wrong.empty())
+    fail("link %u, %s: the data is not there when its sign is seen: %s", plan.link,
+         kSignNames[static_cast<size_t>(plan.sign)], wrong.c_str());
 }
 
 void Runner::ping_pong(const Batch& batch) {
