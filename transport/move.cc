@@ -28,18 +28,36 @@ uint64_t end_of(const rdma::PieceList& target, uint64_t size) {
   return std::min(size, (last.addr + last.length - 1) % sizeof(uint64_t) + 1);
 }
 
+namespace {
+
+// In the last piece of what is stored, if it is in place.
+uint64_t what_stands(const rdma::PieceList& pieces) {
+  rdma::Piece last = pieces.pieces[pieces.count - 1];
+  uint64_t stands = 0;
+  const uint64_t length = std::min<uint64_t>(end_of(pieces, last.length), sizeof stands);
+  last.addr += last.length - length;
+  last.length = length;
+  if (!last.reached)
+    (void)HoleGuard::run(
+        [&] { (void)rdma::read_piece(last, reinterpret_cast<uint8_t*>(&stands)); });
+  return stands;
+}
+
+}  // namespace
+
 std::function<void(bool ok)> while_arriving(rdma::Qp& qp, std::function<void(bool ok)> done) {
   return [arrival = qp.arrival(), done = std::move(done)](bool ok) { done(ok); };
 }
 
 bool move(const rdma::PieceList& pieces, rdma::Process& worker, rdma::Qp* written,
           const rdma::Buffer& buffer, uint64_t offset, std::shared_ptr<base::CpuMeter> payer,
-          std::function<void(bool ok)> done, std::function<void(ipc::Mark)> mark) {
+          std::function<void(bool ok)> done, rdma::Reach::Marker mark) {
   rdma::Reach::Job job;
   job.write = written != nullptr;
-  if (mark) mark(ipc::Mark::kBegun);
+  const uint64_t stood = mark ? what_stands(pieces) : 0;
+  if (mark) mark(ipc::Mark::kBegun, stood);
   job.parts = move_in_place(pieces, worker, job.write, buffer->data(), offset);
-  if (mark) mark(job.parts.empty() ? ipc::Mark::kDone : ipc::Mark::kNone);
+  if (mark) mark(job.parts.empty() ? ipc::Mark::kDone : ipc::Mark::kNone, stood);
   if (job.parts.empty()) return true;
   job.mark = std::move(mark);
   job.buffer = buffer;

@@ -27,7 +27,7 @@ namespace vrdma::transport {
 [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& worker, rdma::Qp* written,
                         const rdma::Buffer& buffer, uint64_t offset,
                         std::shared_ptr<base::CpuMeter> payer, std::function<void(bool ok)> done,
-                        std::function<void(ipc::Mark)> mark = {});
+                        rdma::Reach::Marker mark = {});
 
 // How many of the last `size` bytes that go to `target` are the end of the message, which is seen
 // at once and for which programs wait: those of one aligned word.

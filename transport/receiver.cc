@@ -62,8 +62,7 @@ Outcome Receiver::prepare(rdma::Qp& qp, const rdma::WorkRequest& request, rdma::
 
 bool Receiver::change(const rdma::WorkRequest& request, const rdma::Piece& operand,
                       const rdma::Buffer& buffer, std::shared_ptr<base::CpuMeter> payer,
-                      std::function<void(bool ok)> done, bool* ok,
-                      std::function<void(ipc::Mark)> mark) const {
+                      std::function<void(bool ok)> done, bool* ok, rdma::Reach::Marker mark) const {
   if (!operand.reached) {
     uint64_t old = 0;
     bool changed = false;

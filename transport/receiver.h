@@ -35,7 +35,7 @@ class Receiver {
   [[nodiscard]] bool change(const rdma::WorkRequest& request, const rdma::Piece& operand,
                             const rdma::Buffer& buffer, std::shared_ptr<base::CpuMeter> payer,
                             std::function<void(bool ok)> done, bool* ok,
-                            std::function<void(ipc::Mark)> mark = {}) const;
+                            rdma::Reach::Marker mark = {}) const;
 
   // The entry of its inbox as which the receive of the request will complete.
   [[nodiscard]] uint32_t next_entry() const;

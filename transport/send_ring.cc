@@ -130,16 +130,18 @@ bool SendRing::let_go() {
   return token.compare_exchange_strong(free, ipc::token_word(Token::kWorker, qp_.context->epoch));
 }
 
-std::function<void(ipc::Mark)> SendRing::change_marker(const rdma::Buffer& old) const {
+rdma::Reach::Marker SendRing::marker(ipc::Mark done) const {
   uint8_t* const arena = qp_.context->arena->bytes();
   const uint64_t slot = tail_ & (qp_.sq_depth - 1);
   uint8_t* const wqe = arena + (qp_.sq - arena) + slot * qp_.send_stride;
-  return [mark = marker(), block = qp_.block, wqe, old](ipc::Mark how) {
+  return [arena = qp_.context->arena, block = qp_.block, wqe, tail = tail_, done](ipc::Mark how,
+                                                                                  uint64_t stood) {
     // Of an operand in place, the old value is known only when it has been changed.
-    std::memcpy(wqe + offsetof(ipc::SendWqe, old_value), old->data(), sizeof(uint64_t));
+    std::memcpy(wqe + offsetof(ipc::SendWqe, old_value), &stood, sizeof stood);
     if (how == ipc::Mark::kBegun)
       block->mark_receive.store(kOldValueStands, std::memory_order_relaxed);
-    mark(how == ipc::Mark::kDone ? ipc::Mark::kChanged : how);
+    const auto mark = how == ipc::Mark::kDone ? done : how;
+    block->mark.store(ipc::mark_word(mark, tail), std::memory_order_release);
   };
 }
 

@@ -92,19 +92,14 @@ class SendRing {
     qp_.block->mark_receive.store(receive, std::memory_order_relaxed);
     qp_.block->mark.store(ipc::mark_word(mark, tail_), std::memory_order_release);
   }
-  // The same from another thread, about the oldest request in hand as it is now.
-  [[nodiscard]] std::function<void(ipc::Mark)> marker() const {
-    return [arena = qp_.context->arena, block = qp_.block, tail = tail_](ipc::Mark mark) {
-      block->mark.store(ipc::mark_word(mark, tail), std::memory_order_release);
-    };
-  }
-  // The same for a thread that changes an operand; at kBegun its old value is in `old`.
-  [[nodiscard]] std::function<void(ipc::Mark)> change_marker(const rdma::Buffer& old) const;
+  // The same from another thread, about the oldest request in hand as it is now. What stood where
+  // it stores goes to SendWqe::old_value. `done`: what kDone is told as.
+  [[nodiscard]] rdma::Reach::Marker marker(ipc::Mark done = ipc::Mark::kDone) const;
   // How far a dead worker had come with the oldest request in hand, and the entry that it marked.
   // kNone: nobody can have noticed anything, and it is simply begun again.
   struct Interrupted {
     ipc::Mark mark;
-    uint32_t receive;  // of an atomic that is kBegun, kOldValueStands if SendWqe::old_value does
+    uint32_t receive;  // of what is kBegun by marker(), kOldValueStands
   };
   static constexpr uint32_t kOldValueStands = 1;
   [[nodiscard]] Interrupted interrupted() const;

@@ -155,6 +155,10 @@ struct QpBlock {
   Word access;                 // verbs::Access that peers have through this queue pair
   Word arriving;               // not 0: bytes may still arrive by way of it; nothing is flushed yet
   alignas(64) Word rq_waiter;  // 1: tell the daemon (doorbell) when a receive is posted
+  // Of a WRITE by a peer on another host, whose last bytes a thread of the daemon stores: how far
+  // that is, and what stood there before.
+  Word storing;  // mark_word(), of the psn that follows the WRITE
+  std::atomic<uint64_t> stood;
 };
 static_assert(sizeof(QpBlock) == size_t{6} * 64);
 
@@ -192,7 +196,9 @@ struct SendWqe {
       uint32_t rkey;    // the new one
     } bind;
   };
-  uint64_t old_value;  // of an atomic's operand, written by a worker: see Mark::kChanged
+  // Written by a worker, with a mark: what the operand of an atomic was, or the last bytes of a
+  // WRITE's target, before this request.
+  uint64_t old_value;
   // verbs::Sge[num_sge] or inline_length bytes follow, up to the queue's stride.
 };
 static_assert(sizeof(SendWqe) == 64);

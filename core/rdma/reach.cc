@@ -29,13 +29,21 @@ bool transfer(int file, bool write, uint8_t* bytes, uint64_t addr, uint64_t leng
   return true;
 }
 
+bool store_marked(int file, const Reach::Marker& mark, uint64_t stood, uint8_t* bytes,
+                  uint64_t addr, uint64_t length) {
+  mark(ipc::Mark::kBegun, stood);
+  const bool ok = transfer(file, true, bytes, addr, length);
+  if (ok) mark(ipc::Mark::kDone, stood);
+  return ok;
+}
+
 bool store(int file, const Reach::Job& job, bool last, uint8_t* bytes, uint64_t addr,
            uint64_t length) {
-  const bool marks = last && job.mark;
-  if (marks) job.mark(ipc::Mark::kBegun);
-  const bool ok = transfer(file, true, bytes, addr, length);
-  if (marks && ok) job.mark(ipc::Mark::kDone);
-  return ok;
+  if (!last || !job.mark) return transfer(file, true, bytes, addr, length);
+  uint64_t stood = 0;
+  const uint64_t known = std::min(length, sizeof stood);
+  return transfer(file, false, reinterpret_cast<uint8_t*>(&stood), addr, known) &&
+         store_marked(file, job.mark, stood, bytes, addr, length);
 }
 
 // A thread that waits for the mutex waits for a page of the same process, as it would for its own.
@@ -47,7 +55,9 @@ bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
   std::memcpy(job.buffer->data() + word.offset, &old, sizeof old);
   uint64_t fresh = job.change(old);
   if (fresh == old && !job.mark) return true;
-  return store(file, job, true, reinterpret_cast<uint8_t*>(&fresh), word.addr, sizeof fresh);
+  auto* const bytes = reinterpret_cast<uint8_t*>(&fresh);
+  return job.mark ? store_marked(file, job.mark, old, bytes, word.addr, sizeof fresh)
+                  : transfer(file, true, bytes, word.addr, sizeof fresh);
 }
 
 // -1 once the memory's reach has gone.

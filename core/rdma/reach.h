@@ -51,6 +51,9 @@ class Reach {
     std::shared_ptr<const Memory> memory = nullptr;
   };
   class Relaying;  // a relay that goes on
+  // Called on the reach's thread just before the last part is stored, with kBegun and what stands
+  // there, in the first bytes of `stood`; and just after, with kDone and the same.
+  using Marker = std::function<void(ipc::Mark how, uint64_t stood)>;
   struct Job {
     bool write = false;  // buffer -> memory; else memory -> buffer
     std::vector<Part> parts;
@@ -61,9 +64,8 @@ class Reach {
     // what this makes of it is written back. No other job's change falls in between. Runs on the
     // reach's thread.
     std::function<uint64_t(uint64_t old)> change;
-    // Called just before the last bytes are stored, with kBegun, and just after, with kDone; on the
-    // reach's thread.
-    std::function<void(ipc::Mark)> mark;
+    // The last part, of at most eight bytes, is what others notice.
+    Marker mark;
     std::function<void(bool ok)> done;  // ok: every byte was there and allowed
     // Who pays for it; nullptr: whose memory it is.
     std::shared_ptr<base::CpuMeter> payer = nullptr;
@@ -76,7 +78,7 @@ class Reach {
     uint64_t length = 0;         // of the message, more than 0
     // The last part of `to` is stored by itself, with `mark` around it; see Job::mark. At most as
     // long as the buffer.
-    std::function<void(ipc::Mark)> mark = nullptr;
+    Marker mark = nullptr;
     std::shared_ptr<std::vector<uint8_t>> buffer = nullptr;  // not empty
     // Dropped, on the loop, when nothing is written any more.
     std::shared_ptr<void> arrival = nullptr;

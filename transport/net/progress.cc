@@ -17,6 +17,11 @@ bool is_incoming(Bytes bytes, size_t at) {
          is_flag(bytes, at + offsetof(PeerRequest, solicited));
 }
 
+bool is_record(Bytes bytes, size_t at) {
+  return is_incoming(bytes, at + offsetof(Responder::Record, message)) &&
+         is_flag(bytes, at + offsetof(Responder::Record, open));
+}
+
 template <class T>
 bool copy(Bytes bytes, T* note) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -31,16 +36,14 @@ bool decode(Bytes bytes, SentNote* note) {
 }
 
 bool decode(Bytes bytes, ReceivedNote* note) {
-  constexpr size_t kRecord = offsetof(ReceivedNote, record);
-  return bytes.size() == sizeof *note &&
-         is_incoming(bytes, kRecord + offsetof(Responder::Record, message)) &&
-         is_flag(bytes, kRecord + offsetof(Responder::Record, open)) && copy(bytes, note) &&
-         note->record.resources <= Responder::kMostResources;
+  return bytes.size() == sizeof *note && is_record(bytes, offsetof(ReceivedNote, record)) &&
+         copy(bytes, note) && note->record.resources <= Responder::kMostResources;
 }
 
 bool decode(Bytes bytes, StepNote* note) {
-  return bytes.size() == sizeof *note && copy(bytes, note) && note->kind <= StepNote::Kind::kWord &&
-         note->length <= note->was.size();
+  return bytes.size() == sizeof *note && is_record(bytes, offsetof(StepNote, then)) &&
+         copy(bytes, note) && note->kind <= StepNote::Kind::kStore &&
+         note->length <= note->was.size() && note->then.resources <= Responder::kMostResources;
 }
 
 bool decode(Bytes bytes, Responder::Resource* resource) {

@@ -5,8 +5,8 @@
 // before its completion is published; a step of a peer's request that others notice, before it is
 // taken. So the next sender finds each such step noted and not taken, and takes it; or taken; or
 // not noted, and then nobody has noticed anything and the peer sends the packet again. It sees
-// which of the first two it is by what the step leaves: a completion has a number, and a word of
-// memory is not what it was.
+// which of the first two it is by what the step leaves: a completion has a number, a word of
+// memory is not what it was, and the store of another thread has a mark (QpBlock::storing).
 #pragma once
 
 #include <array>
@@ -40,15 +40,19 @@ struct ReceivedNote {
 
 // The last step of the last message, if others can notice it.
 struct StepNote {
-  enum class Kind : uint32_t { kNone, kReceive, kWord };
+  enum class Kind : uint32_t { kNone, kReceive, kWord, kStore };
   Kind kind = Kind::kNone;
   // kReceive: entry number `entry` of the inbox becomes this.
   uint32_t entry = 0;
   ipc::RecvEntry completion{};
-  // kWord: the operand of an atomic, or the last bytes of a WRITE, become these.
+  // kWord: the operand of an atomic, or the last bytes of a WRITE, become these. kStore: the last
+  // bytes of a WRITE to memory that is reached, which a thread stores.
   uint32_t length = 0;
   std::array<uint8_t, sizeof(uint64_t)> was{}, becomes{};
+  // kStore: the record when that is done. Before, what is noted as received holds.
+  Responder::Record then{};
 };
+static_assert(sizeof(StepNote) <= 256);
 
 // False: the bytes are no such note.
 [[nodiscard]] bool decode(std::span<const uint8_t> bytes, SentNote* note);

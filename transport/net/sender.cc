@@ -109,7 +109,7 @@ void NetSender::link_changed() {
   const bool closing = is_closing();
   if (!qp_.can_receive() || closing) {
     receiving_ = std::make_shared<int>(0);
-    changing_ = redoing_ = false;
+    storing_ = redoing_ = false;
     stop_waiting_for_receive();
     receiver_.abandon();
     responder_.forget_pending();

@@ -168,13 +168,23 @@ class NetSender final : public rdma::Sender,
   // Before the last step of what is placed or changed. `original`: of an atomic.
   void note_step(const StepNote& step, std::optional<uint64_t> original = std::nullopt);
   void note_step_over();
+  // Before the last bytes of a WRITE are stored by a thread, which calls the result.
+  [[nodiscard]] rdma::Reach::Marker note_store(std::span<const uint8_t> bytes);
   template <class T>
   void put(uint32_t number, const T& note);
   void put_received(const ReceivedNote& note);
+  [[nodiscard]] ReceivedNote received() const;
+  void put_step(const StepNote& step, const Responder::Record& then, uint64_t original);
   void adopt_received();
+  // False: the notes do not have its resources.
+  [[nodiscard]] bool restore(const Responder::Record& record);
   void adopt_sent();
   void take(const StepNote& step, const PeerRequest& message);
   void take_word(const StepNote& step, const PeerRequest& message);
+  void take_store(const StepNote& step);
+  // The last bytes of what `message` stores, or the operand that it changes.
+  [[nodiscard]] std::optional<rdma::Piece> end_of_target(const PeerRequest& message,
+                                                         uint32_t length);
   // byte_len of one that succeeded.
   [[nodiscard]] static uint32_t answer_bytes(const rdma::WorkRequest& request);
   void wait_for_receive();
@@ -192,10 +202,10 @@ class NetSender final : public rdma::Sender,
   std::optional<SentNote> sent_;
   std::optional<ReceivedNote> received_;
   uint32_t next_resource_ = 0;   // to be noted
-  bool in_step_ = false;         // a word was noted, and not that it was stored
+  bool in_step_ = false;         // a store was noted, and not that it was done
   bool after_takeover_ = false;  // the ring's mark may tell of a dead worker
   bool redoing_ = false;         // the step of a dead worker
-  bool changing_ = false;        // a job stores the word
+  bool storing_ = false;         // a job does what was noted
   const Options options_;
   std::unique_ptr<Port> port_;
   Attributes attributes_;               // as the program has set them

@@ -54,27 +54,54 @@ void NetSender::put_received(const ReceivedNote& note) {
   received_ = note;
 }
 
-void NetSender::note_received() {
-  if (!notes_progress() || changing_ || redoing_) return;  // what is noted is ahead
+ReceivedNote NetSender::received() const {
   const auto claimed = receiver_.claimed();
-  const ReceivedNote now{responder_.record(), claimed ? *claimed + 1 : 0};
+  return {responder_.record(), claimed ? *claimed + 1 : 0};
+}
+
+void NetSender::note_received() {
+  if (!notes_progress() || storing_ || redoing_) return;  // what is noted is ahead
+  const ReceivedNote now = received();
   if (received_ == now && !in_step_) return;
   put_received(now);
   note_step_over();
 }
 
-void NetSender::note_step(const StepNote& step, std::optional<uint64_t> original) {
-  const auto claimed = receiver_.claimed();
-  const bool holds = claimed && step.kind != StepNote::Kind::kReceive;
-  const ReceivedNote then{responder_.record_when_placed(), holds ? *claimed + 1 : 0};
-  put_received(then);
-  if (then.record.resources > responder_.resources().size()) {
-    put(note_of_resource(next_resource_), responder_.resource_when_placed(original.value_or(0)));
+// `then`: the record when the step is done, of which one resource may not be known yet.
+void NetSender::put_step(const StepNote& step, const Responder::Record& then, uint64_t original) {
+  if (then.resources > responder_.resources().size()) {
+    put(note_of_resource(next_resource_), responder_.resource_when_placed(original));
     ++next_resource_;
   }
   put(number_of(Note::kStep), step);
-  in_step_ = step.kind == StepNote::Kind::kWord;
+  in_step_ = step.kind != StepNote::Kind::kReceive;
   qp_.context->notes->commit();
+}
+
+void NetSender::note_step(const StepNote& step, std::optional<uint64_t> original) {
+  ReceivedNote then = received();
+  then.record = responder_.record_when_placed();
+  if (step.kind == StepNote::Kind::kReceive) then.claimed = 0;
+  put_received(then);
+  put_step(step, then.record, original.value_or(0));
+}
+
+rdma::Reach::Marker NetSender::note_store(std::span<const uint8_t> bytes) {
+  put_received(received());
+  StepNote step;
+  step.kind = StepNote::Kind::kStore;
+  step.length = static_cast<uint32_t>(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), step.becomes.begin());
+  step.then = responder_.record_when_placed();
+  const auto marker = [arena = qp_.context->arena, block = qp_.block, psn = step.then.next_psn](
+                          ipc::Mark how, uint64_t stood) {
+    block->stood.store(stood, std::memory_order_relaxed);
+    block->storing.store(ipc::mark_word(how, psn), std::memory_order_release);
+  };
+  marker(ipc::Mark::kNone, 0);
+  put_step(step, step.then, 0);
+  storing_ = true;
+  return marker;
 }
 
 void NetSender::note_step_over() {
@@ -97,12 +124,7 @@ void NetSender::adopt_received() {
   const rdma::Notes& notes = *qp_.context->notes;
   ReceivedNote note;
   if (!decode(notes.find(qp_, number_of(Note::kReceived)), &note)) return;  // nothing has come
-  std::vector<Responder::Resource> resources(note.record.resources);
-  for (uint32_t i = 0; i < note.record.resources; ++i)
-    if (!decode(notes.find(qp_, note_of_resource(note.record.first_resource + i)), &resources[i]))
-      return qp_.fail();
-  responder_.restore(note.record, resources);
-  next_resource_ = note.record.first_resource + note.record.resources;
+  if (!restore(note.record)) return qp_.fail();
   received_ = note;
   if (note.claimed != 0) receiver_.take_over(qp_, note.claimed - 1);
   StepNote step;
@@ -110,8 +132,20 @@ void NetSender::adopt_received() {
     take(step, note.record.message);
 }
 
+bool NetSender::restore(const Responder::Record& record) {
+  std::vector<Responder::Resource> resources(record.resources);
+  for (uint32_t i = 0; i < record.resources; ++i)
+    if (!decode(qp_.context->notes->find(qp_, note_of_resource(record.first_resource + i)),
+                &resources[i]))
+      return false;
+  responder_.restore(record, resources);
+  next_resource_ = record.first_resource + record.resources;
+  return true;
+}
+
 void NetSender::take(const StepNote& step, const PeerRequest& message) {
   if (step.kind == StepNote::Kind::kWord) return take_word(step, message);
+  if (step.kind == StepNote::Kind::kStore) return take_store(step);
   if (step.kind != StepNote::Kind::kReceive || step.entry != qp_.completed_receives()) return;
   const auto opcode = static_cast<Opcode>(step.completion.opcode);
   if (opcode == Opcode::kSendWithInvalidate)
@@ -125,15 +159,10 @@ void NetSender::take(const StepNote& step, const PeerRequest& message) {
 // the dead worker did not do at once it did not do at all, and it had nanoseconds for that.
 void NetSender::take_word(const StepNote& step, const PeerRequest& message) {
   in_step_ = true;
-  WorkRequest request;
-  Plan plan;
+  const auto end = end_of_target(message, step.length);
+  if (!end) return;
+  const rdma::Piece& piece = *end;
   const bool atomic = verbs::is_atomic(message.opcode);
-  if (prepare(message, &request, &plan) != Outcome::kDone) return;
-  const rdma::PieceList& all = atomic ? plan.source : plan.target;
-  if (all.count != 1 || all.pieces[0].length < step.length || step.length == 0) return;
-  rdma::Piece piece = all.pieces[0];
-  piece.addr += piece.length - step.length;
-  piece.length = step.length;
   if (!atomic && !piece.reached) {
     std::array<uint8_t, sizeof(uint64_t)> is{};
     bool there = false;
@@ -143,11 +172,51 @@ void NetSender::take_word(const StepNote& step, const PeerRequest& message) {
     return;
   }
   if (step.length != sizeof(uint64_t) || piece.addr % sizeof(uint64_t) != 0) return;
+  const WorkRequest request = request_of(message);
   const rdma::Buffer word = rdma::make_buffer(nullptr, sizeof(uint64_t));
   bool ok = false;
   redoing_ =
       !receiver_.change(exchange_of(request, word_of(step.was), word_of(step.becomes)), piece, word,
                         nullptr, when_done(receiving_, [this](bool) { redoing_ = false; }), &ok);
+}
+
+// Bytes that are neither what stood there nor what is stored are of others, and have come since.
+void NetSender::take_store(const StepNote& step) {
+  in_step_ = true;
+  const uint32_t mark = qp_.block->storing.load(std::memory_order_acquire);
+  const uint64_t stood = qp_.block->stood.load(std::memory_order_relaxed);
+  const auto is_done = [this, step] {
+    if (!restore(step.then)) qp_.fail();
+  };
+  if (mark == ipc::mark_word(ipc::Mark::kDone, step.then.next_psn)) return is_done();
+  if (mark != ipc::mark_word(ipc::Mark::kBegun, step.then.next_psn)) return;
+  const auto end = end_of_target(step.then.message, step.length);
+  if (!end) return;
+  rdma::Process& process = *receiver_.home().process;
+  rdma::Reach::Job look;
+  look.parts.push_back(rdma::part_of(*end, 0, process));
+  look.buffer = rdma::make_buffer(nullptr, step.length);
+  redoing_ = true;
+  look.done = when_done(receiving_, [this, step, stood, is_done, stands = look.buffer](bool ok) {
+    redoing_ = false;
+    const auto is = [&](const void* bytes) {
+      return std::memcmp(stands->data(), bytes, step.length) == 0;
+    };
+    if (ok && (is(step.becomes.data()) || !is(&stood))) is_done();
+  });
+  process.reach()->submit(std::move(look));
+}
+
+std::optional<rdma::Piece> NetSender::end_of_target(const PeerRequest& message, uint32_t length) {
+  WorkRequest request;
+  Plan plan;
+  if (prepare(message, &request, &plan) != Outcome::kDone || length == 0) return std::nullopt;
+  const rdma::PieceList& all = verbs::is_atomic(message.opcode) ? plan.source : plan.target;
+  if (all.count != 1 || all.pieces[0].length < length) return std::nullopt;
+  rdma::Piece end = all.pieces[0];
+  end.addr += end.length - length;
+  end.length = length;
+  return end;
 }
 
 void NetSender::adopt_sent() {

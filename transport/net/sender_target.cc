@@ -98,7 +98,7 @@ Verdict NetSender::place(const PeerRequest& message, uint64_t offset,
   rdma::Process& process = *receiver_.home().process;
   size_t size = 0;
   for (const auto& part : parts) size += part.size();
-  const bool ends = last && !plan.receives && !plan.reached && notes_progress();
+  const bool ends = last && !plan.receives && notes_progress();
   const uint64_t front = size - (ends ? end_of(plan.target, size) : 0);
   uint8_t end[sizeof(uint64_t)];
   rdma::Reach::Job job;
@@ -120,8 +120,10 @@ Verdict NetSender::place(const PeerRequest& message, uint64_t offset,
     std::memcpy(end + (done - front), part.data(), part.size());
     done += part.size();
   }
-  if (front < size &&
-      (!job.parts.empty() || !place_end(plan, offset + front, {end, size - front}))) {
+  const std::span<const uint8_t> last_bytes(end, size - front);
+  const bool by_itself =  // the end, by a thread
+      front < size && (!job.parts.empty() || !place_end(plan, offset + front, last_bytes));
+  if (by_itself) {
     const rdma::PieceList rest = rdma::slice(plan.target, offset + front, size - front);
     job.parts.push_back(rdma::part_of(rest.pieces[0], front, process));
   }
@@ -134,7 +136,9 @@ Verdict NetSender::place(const PeerRequest& message, uint64_t offset,
     to += part.size();
   }
   job.write = true;
+  if (by_itself) job.mark = note_store(last_bytes);
   const auto placed = [this, request, plan, last](bool ok) {
+    storing_ = false;
     const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
     if (!ok) return fail_pending(memory_outcome(plan), request, plan, tell);
     tell(placed_all(request, plan, last));
@@ -147,6 +151,7 @@ Verdict NetSender::place(const PeerRequest& message, uint64_t offset,
 bool NetSender::place_end(const Plan& plan, uint64_t offset, std::span<const uint8_t> bytes) {
   const rdma::PieceList end = rdma::slice(plan.target, offset, bytes.size());
   const rdma::Piece& piece = end.pieces[0];
+  if (piece.reached) return false;
   StepNote step;
   step.kind = StepNote::Kind::kWord;
   step.length = static_cast<uint32_t>(bytes.size());
@@ -283,13 +288,13 @@ Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan
     const uint64_t was = value(), becomes = rdma::changed(request, was);
     if (becomes == was) return responder_.placed(Verdict::kDone, was);
     note_step(change_of(was, becomes), was);
-    changing_ = true;
+    storing_ = true;
     bool ok = false;
     (void)receiver_.change(
         exchange_of(request, was, becomes), current, word, nullptr,
         when_done(receiving_,
                   [=, this](bool changed) {
-                    changing_ = false;
+                    storing_ = false;
                     if (!changed) return failed();
                     if (value() == was) {
                       note_step_over();

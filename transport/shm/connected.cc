@@ -87,8 +87,8 @@ std::optional<WcStatus> ConnectedSender::after_crash(rdma::WorkRequest& request,
     return {};
   }
   if (written(request)) return WcStatus::kSuccess;
-  if (verbs::is_atomic(opcode) ? interrupted.receive == SendRing::kOldValueStands
-                               : is_reached_write(request)) {
+  if (interrupted.receive == SendRing::kOldValueStands &&
+      (verbs::is_atomic(opcode) || is_reached_write(request))) {
     in_doubt_ = true;
     return {};
   }
@@ -189,7 +189,8 @@ Progress ConnectedSender::attempt(rdma::WorkRequest& request) {
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
   if (relaying_ != nullptr) return relayed(request, plan);
   if (in_doubt_)
-    return verbs::is_atomic(plan.opcode) ? step_doubtful_atomic(request, plan) : step_doubt(plan);
+    return verbs::is_atomic(plan.opcode) ? step_doubtful_atomic(request, plan)
+                                         : step_doubt(request, plan);
   if (fill_ == Fill::kLocal || fill_ == Fill::kRemote) return fill(request, plan);
   if (verbs::is_atomic(plan.opcode) ? !plan.reached : !plan.reached && plan.length <= kSlice) {
     if (!try_in_place([&] { return perform(request, plan); })) return not_in_place(request, plan);
@@ -406,12 +407,16 @@ Progress ConnectedSender::step_atomic(rdma::WorkRequest& request, const Plan& pl
   stage_ = Stage::kChanged;
   ++jobs_;
   bool ok = false;
-  const auto mark = ring_.change_marker(buffer_);
+  const auto mark = ring_.marker(ipc::Mark::kChanged);
   if (!operand.reached) ring_.mark(ipc::Mark::kBegun);
   if (!receiver_.change(request, operand, buffer_, qp_.context->device->meter, job_done(), &ok,
                         if_it_goes_on(mark)))
     return {Progress::Kind::kPending};
-  if (ok) mark(ipc::Mark::kDone);
+  if (ok) {
+    uint64_t old = 0;
+    std::memcpy(&old, buffer_->data(), sizeof old);
+    mark(ipc::Mark::kDone, old);
+  }
   --jobs_;
   failed_ = !ok;
   return answer(request);

@@ -76,7 +76,7 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] bool relay(const rdma::Plan& plan);
   [[nodiscard]] Progress relayed(rdma::WorkRequest& request, const rdma::Plan& plan);
   // Finds out whether the end of a WRITE was stored by a dead worker.
-  [[nodiscard]] Progress step_doubt(const rdma::Plan& plan);
+  [[nodiscard]] Progress step_doubt(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Progress step_doubtful_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
   void has_changed(uint64_t old);
   [[nodiscard]] Progress step_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
@@ -91,8 +91,7 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, rdma::Qp* written,
                           const rdma::Buffer& buffer, bool ends = false);
   // `mark` as long as the request in hand is not abandoned.
-  [[nodiscard]] std::function<void(ipc::Mark)> if_it_goes_on(
-      std::function<void(ipc::Mark)> mark) const;
+  [[nodiscard]] rdma::Reach::Marker if_it_goes_on(rdma::Reach::Marker mark) const;
   [[nodiscard]] std::function<void(bool ok)> job_done();
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 

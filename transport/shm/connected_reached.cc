@@ -128,9 +128,9 @@ Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& p
   return go_on(request, plan, length);
 }
 
-// If the end is there, all of it was stored: it is the last part. If not, the program may have seen
-// it and written there itself.
-Progress ConnectedSender::step_doubt(const Plan& plan) {
+// The end is stored last. If it is neither there nor what stood there before, others have stored
+// there since, and it is as if that had come behind this request.
+Progress ConnectedSender::step_doubt(const rdma::WorkRequest& request, const Plan& plan) {
   const uint64_t end = end_of(plan.target, plan.length), from = plan.length - end;
   if (stage_ == Stage::kStart) {
     buffer_ = make_buffer(end);
@@ -141,11 +141,14 @@ Progress ConnectedSender::step_doubt(const Plan& plan) {
     (void)move(rdma::slice(plan.target, from, end), *receiver_.home().process, nullptr, found_);
     if (jobs_ > 0) return {Progress::Kind::kPending};
   }
-  const bool stored = !failed_ && *buffer_ == *found_;
-  const WcStatus status = stored ? WcStatus::kSuccess : give_up_in_doubt();
-  in_doubt_ = false;
+  const bool failed = failed_;
+  const bool stored = *found_ == *buffer_ ||
+                      std::memcmp(found_->data(), &request.wqe.old_value, found_->size()) != 0;
   abandon();
-  return done(status);
+  if (failed) return done(give_up_in_doubt());
+  in_doubt_ = false;
+  if (stored) return done(WcStatus::kSuccess);
+  return {Progress::Kind::kAgain};
 }
 
 // The operand is what it was, and is changed now; or it is what it was to become. Else others have
@@ -188,15 +191,14 @@ bool ConnectedSender::move(const rdma::PieceList& pieces, rdma::Process& process
   ++jobs_;
   const bool moved =
       transport::move(pieces, process, written, buffer, 0, qp_.context->device->meter, job_done(),
-                      ends ? if_it_goes_on(ring_.marker()) : std::function<void(ipc::Mark)>());
+                      ends ? if_it_goes_on(ring_.marker()) : rdma::Reach::Marker());
   if (moved) --jobs_;
   return moved;
 }
 
-std::function<void(ipc::Mark)> ConnectedSender::if_it_goes_on(
-    std::function<void(ipc::Mark)> mark) const {
-  return [mark = std::move(mark), alive = std::weak_ptr(alive_)](ipc::Mark how) {
-    if (!alive.expired()) mark(how);
+rdma::Reach::Marker ConnectedSender::if_it_goes_on(rdma::Reach::Marker mark) const {
+  return [mark = std::move(mark), alive = std::weak_ptr(alive_)](ipc::Mark how, uint64_t stood) {
+    if (!alive.expired()) mark(how, stood);
   };
 }
 

@@ -94,17 +94,18 @@ TEST_F(Reaches, DoNothingWhilePaused) {
 
 TEST_F(Reaches, MarkTheEndOfWhatTheyStore) {
   auto buffer = std::make_shared<std::vector<uint8_t>>(8, uint8_t{7});
-  std::vector<std::pair<ipc::Mark, uint8_t>> marks;  // and what stood there
+  std::fill(memory.begin() + 10, memory.begin() + 14, uint8_t{3});
+  using Marks = std::vector<std::tuple<ipc::Mark, uint64_t, uint8_t>>;  // and what is there
+  Marks marks;
   Reach::Job job;
   job.write = true;
   job.parts = {{at(0), 4, 0}, {at(10), 4, 4}};
   job.buffer = buffer;
-  job.mark = [&](ipc::Mark mark) { marks.emplace_back(mark, memory[10]); };
+  job.mark = [&](ipc::Mark how, uint64_t stood) { marks.emplace_back(how, stood, memory[10]); };
   job.done = [this](bool ok) { ended.emplace_back(1, ok); };
   reach->submit(std::move(job));
   ASSERT_TRUE(wait_for(1));
-  using Marks = std::vector<std::pair<ipc::Mark, uint8_t>>;
-  EXPECT_EQ(marks, (Marks{{ipc::Mark::kBegun, 0}, {ipc::Mark::kDone, 7}}));
+  EXPECT_EQ(marks, (Marks{{ipc::Mark::kBegun, 0x03030303, 3}, {ipc::Mark::kDone, 0x03030303, 7}}));
 }
 
 TEST_F(Reaches, WriteOnlyWhenTheyMay) {

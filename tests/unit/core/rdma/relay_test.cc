@@ -134,7 +134,9 @@ TEST_F(Relays, MarkTheEndOfWhatTheyStore) {
     std::vector<Seen> seen;
     Reach::Relay it =
         relay({{from.at(0), 1008, 0}}, {{to.at(0), 1000, 0}, {to.at(1000), 8, 1000}}, buffer);
-    it.mark = [&](ipc::Mark mark) { seen.emplace_back(mark, to.memory[999], to.memory[1000]); };
+    it.mark = [&](ipc::Mark mark, uint64_t) {
+      seen.emplace_back(mark, to.memory[999], to.memory[1000]);
+    };
     ASSERT_NE(from.reach->relay(*to.reach, std::move(it)), nullptr);
     ASSERT_TRUE(wait_for_end());
     const uint8_t before = from.memory[999], last = from.memory[1000];
@@ -278,7 +280,7 @@ TEST_F(Relays, CountAmongTheThreadsOfTheSideThatTheyTouch) {
   std::atomic<bool> there = false;
   Reach::Relay it = of_all();
   it.to = {{to.at(0), 999'992, 0}, {to.at(999'992), 8, 999'992}};
-  it.mark = [&](ipc::Mark) {
+  it.mark = [&](ipc::Mark, uint64_t) {
     there = true;
     const std::lock_guard comes(page);
   };

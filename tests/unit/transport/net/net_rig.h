@@ -35,7 +35,8 @@ struct Net : Rig {
   Counters a_counters, b_counters;
   std::mt19937 random{5};
   double loss = 0, marks = 0;
-  int refuse = 0;  // bursts
+  bool b_is_mute = false;  // its packets are lost
+  int refuse = 0;          // bursts
   uint64_t packets = 0;
   std::shared_ptr<int> alive = std::make_shared<int>(0);
 
@@ -91,6 +92,7 @@ inline uint32_t MemoryPort::send(const Burst& burst) {
   for (uint32_t i = 0; i < count; ++i) {
     const wire::Packet& packet = burst.packets[i];
     ++net_.packets;
+    if (net_.b_is_mute && !to_b_) continue;
     if (std::uniform_real_distribution<>(0, 1)(net_.random) < net_.loss) continue;
     std::vector<uint8_t> frame(wire::packet_bytes(packet));
     const size_t headers = wire::encode(packet, frame.data());

@@ -14,6 +14,10 @@ using verbs::WcStatus;
 class MemoryNotes final : public rdma::Notes {
  public:
   void put(const rdma::Qp& qp, uint32_t number, std::span<const uint8_t> bytes) override {
+    StepNote step;
+    if (number == static_cast<uint32_t>(Note::kStep) && decode(bytes, &step) &&
+        step.kind == StepNote::Kind::kStore)
+      last_store = step;
     later_[{qp.handle, number}].assign(bytes.begin(), bytes.end());
   }
   void commit() override {
@@ -36,6 +40,7 @@ class MemoryNotes final : public rdma::Notes {
     commit();
   }
   size_t commits = 0;
+  std::optional<StepNote> last_store;
 
  private:
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint8_t>> later_, notes_;
@@ -195,6 +200,69 @@ TEST_F(Successor, StoresAWordThatWasNotedOnce) {
   replace(qp_b);
   EXPECT_EQ(*b.memory(kBase), 0);
   EXPECT_EQ(*b.memory(kBase + 8), 10);
+}
+
+// A WRITE to memory that is reached, and the worker dies before it notes that a thread has stored
+// it. The program may have seen its end, and have written there itself.
+TEST_F(Successor, StoresWhatAThreadHasNotStored) {
+  connect();
+  constexpr uint32_t kLength = 100;
+  const uint64_t addr = (at(b_own) + 7) / 8 * 8;
+  uint8_t* const target = b_own.data() + (addr - at(b_own));
+  uint8_t* const last = target + kLength - 1;
+  std::memset(a.memory(), 7, kLength);
+  uint32_t sent = 0;
+  const auto write = [&] {
+    ++sent;
+    EXPECT_TRUE(
+        a.post_send(*qp_a, remote(Opcode::kRdmaWrite, addr, b_own_key), {{kBase, kLength, a_key}}));
+  };
+  const auto complete = [&] {
+    EXPECT_THAT(statuses(*qp_a, sent), testing::AllOf(SizeIs(sent), Each(WcStatus::kSuccess)));
+  };
+  write();
+  complete();
+  // As if the worker had died at `mark`, where `stood` was and `is` is now the last byte.
+  const auto was_interrupted = [&](ipc::Mark mark, uint8_t stood, uint8_t is) {
+    const auto before = b_notes.get<ReceivedNote>(*qp_b, Note::kReceived);
+    b_is_mute = true;
+    b_notes.last_store.reset();
+    std::memset(target, 0, kLength);
+    write();
+    EXPECT_TRUE(wait_for([&] { return *last == 7; }));
+    settle();
+    ASSERT_TRUE(b_notes.last_store);
+    const StepNote step = *b_notes.last_store;
+    EXPECT_EQ(step.then, b_notes.get<ReceivedNote>(*qp_b, Note::kReceived).record);
+    EXPECT_EQ(qp_b->block->storing, ipc::mark_word(ipc::Mark::kDone, step.then.next_psn));
+    EXPECT_EQ(qp_b->block->stood, 0u);
+    b_notes.set(*qp_b, Note::kReceived, before);
+    b_notes.set(*qp_b, Note::kStep, step);
+    qp_b->block->storing = ipc::mark_word(mark, step.then.next_psn);
+    uint64_t word = 0;
+    std::memset(&word, 7, step.length);
+    reinterpret_cast<uint8_t*>(&word)[step.length - 1] = stood;
+    qp_b->block->stood = word;
+    *target = 0;
+    *last = is;
+    b_is_mute = false;
+    replace(qp_b);
+    complete();
+  };
+  was_interrupted(ipc::Mark::kDone, 1, 2);
+  EXPECT_EQ(*target, 0) << "it was stored";
+  EXPECT_EQ(*last, 2);
+  was_interrupted(ipc::Mark::kBegun, 1, 7);
+  EXPECT_EQ(*target, 0) << "it was stored";
+  was_interrupted(ipc::Mark::kBegun, 1, 2);
+  EXPECT_EQ(*target, 0) << "it was stored, and the program has changed it";
+  EXPECT_EQ(*last, 2);
+  was_interrupted(ipc::Mark::kBegun, 1, 1);
+  EXPECT_EQ(*target, 7) << "it was not stored";
+  EXPECT_EQ(*last, 7);
+  was_interrupted(ipc::Mark::kNone, 1, 2);
+  EXPECT_EQ(*target, 7) << "it was not begun";
+  EXPECT_EQ(*last, 7);
 }
 
 TEST_F(Successor, CompletesARequestWhoseAnswerWasNoted) {
