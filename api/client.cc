@@ -197,6 +197,10 @@ base::Result<std::vector<v1::Counter>> Client::counters(const std::string& scope
   return std::vector(response->counters().begin(), response->counters().end());
 }
 
+base::Result<v1::ListActivityResponse> Client::list_activity() {
+  return connection_->call(&v1::Admin::Stub::ListActivity, v1::ListActivityRequest());
+}
+
 namespace {
 
 // All that a call streams.
@@ -337,9 +341,10 @@ base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
       on_event, on_begun, deadline);
 }
 
-base::Result<std::vector<v1::Event>> Client::list_events(int64_t since_ms) {
+base::Result<std::vector<v1::Event>> Client::list_events(int64_t since_ms, uint32_t most) {
   v1::ListEventsRequest request;
   request.set_since_ms(since_ms);
+  request.set_most(most);
   auto response = connection_->call(&v1::Admin::Stub::ListEvents, request);
   if (!response) return base::pass(std::move(response).error());
   return std::vector(response->events().begin(), response->events().end());

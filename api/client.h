@@ -49,6 +49,8 @@ class Client {
   [[nodiscard]] base::Result<std::vector<v1::CgroupUse>> list_cgroups(const std::string& vdev);
   // `scope`: "daemon", "tenant/" and a name, a reference to a vdevice, or empty for all.
   [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);
+  // By the vdevices' ids.
+  [[nodiscard]] base::Result<v1::ListActivityResponse> list_activity();
   // The connections of one vdevice, or of all if the reference is empty.
   [[nodiscard]] base::Result<std::vector<v1::Connection>> list_connections(const std::string& vdev);
   [[nodiscard]] base::Result<std::vector<v1::QueuePair>> list_queue_pairs(const std::string& vdev);
@@ -76,8 +78,10 @@ class Client {
   [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event,
                                                const std::function<void()>& on_begun = {},
                                                Deadline deadline = {});
-  // Those that occurred at this Unix time in milliseconds or later.
-  [[nodiscard]] base::Result<std::vector<v1::Event>> list_events(int64_t since_ms);
+  // Those that occurred at this Unix time in milliseconds or later; `most`: the newest alone, 0:
+  // all.
+  [[nodiscard]] base::Result<std::vector<v1::Event>> list_events(int64_t since_ms,
+                                                                 uint32_t most = 0);
   // These, and then new ones, as watch_vdevs().
   [[nodiscard]] base::Result<void> watch_events(
       int64_t since_ms, const std::function<bool(const v1::Event&)>& on_event);

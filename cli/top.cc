@@ -98,9 +98,9 @@ char wait_for_key(Clock::time_point end, const base::Fd& signals, bool keys) {
 
 bool shows_blocks() { return std::string(::nl_langinfo(CODESET)) == "UTF-8"; }
 
-// What one reading tells: of processes the queue pairs, of vdevices the counters.
+// What one reading tells: of processes the queue pairs, of vdevices the activity.
 struct Reading {
-  std::vector<v1::Counter> counters;
+  v1::ListActivityResponse activity;
   std::vector<v1::QueuePair> queue_pairs;
   Clock::time_point time;
 };
@@ -130,6 +130,8 @@ class Top {
   bool by_process_;
   TopHistory history_;
   Reading before_;
+  std::vector<v1::Vdev> vdevs_;  // that are shown
+  uint64_t revision_ = 0;        // of vdevs_; see ListActivityResponse
   std::unique_ptr<Screen> screen_;
 };
 
@@ -140,9 +142,9 @@ base::Result<Reading> Top::read() {
     if (!queue_pairs) return base::pass(std::move(queue_pairs).error());
     reading.queue_pairs = std::move(*queue_pairs);
   } else {
-    auto counters = client_.counters("");
-    if (!counters) return base::pass(std::move(counters).error());
-    reading.counters = std::move(*counters);
+    auto activity = client_.list_activity();
+    if (!activity) return base::pass(std::move(activity).error());
+    reading.activity = std::move(*activity);
   }
   reading.time = Clock::now();
   return reading;
@@ -151,11 +153,15 @@ base::Result<Reading> Top::read() {
 base::Result<std::vector<TopRow>> Top::rows(const Reading& now) {
   const double seconds = std::chrono::duration<double>(now.time - before_.time).count();
   auto rows = by_process_ ? process_rows(before_.queue_pairs, now.queue_pairs, seconds)
-                          : top_rows(before_.counters, now.counters, seconds);
-  auto vdevs = client_.list_vdevs();
-  if (!vdevs) return base::pass(std::move(vdevs).error());
-  std::erase_if(*vdevs, [&](const v1::Vdev& vdev) { return !settings_.filter.fits(vdev, true); });
-  keep_vdevices(*vdevs, &rows);
+                          : top_rows(before_.activity, now.activity, seconds);
+  if (by_process_ || revision_ != now.activity.vdevs_revision()) {
+    auto vdevs = client_.list_vdevs();
+    if (!vdevs) return base::pass(std::move(vdevs).error());
+    std::erase_if(*vdevs, [&](const v1::Vdev& vdev) { return !settings_.filter.fits(vdev, true); });
+    vdevs_ = std::move(*vdevs);
+    revision_ = now.activity.vdevs_revision();  // 0, of none, if by process
+  }
+  keep_vdevices(vdevs_, &rows);
   if (!settings_.once) history_.add(now.time, &rows);
   sort_rows(sort_, &rows);
   return rows;

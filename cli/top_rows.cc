@@ -14,69 +14,27 @@ namespace {
 constexpr auto kMinute = std::chrono::seconds(60);
 constexpr size_t kBars = 20;  // of three seconds
 
-// The sums of a vdevice's counters that a row needs.
-struct Sums {
-  std::string name, tenant, netns;
-  uint64_t sessions = 0, qps = 0;
-  uint64_t direct_requests = 0, direct_bytes = 0, worker_requests = 0, worker_bytes = 0;
-  std::map<std::string, uint64_t> refused;  // by reason
-};
-
-// Whether `text` begins so; `rest` is what follows.
-bool begins(const std::string& text, const std::string& with, std::string* rest) {
-  if (!text.starts_with(with)) return false;
-  *rest = text.substr(with.size());
-  return true;
-}
-
-// By name and id.
-std::map<std::pair<std::string, uint64_t>, Sums> sums_of(const std::vector<v1::Counter>& counters) {
-  std::map<std::pair<std::string, uint64_t>, Sums> all;
-  for (const auto& counter : counters) {
-    if (counter.vdev_id() == 0) continue;
-    Sums& sums = all[{counter.scope(), counter.vdev_id()}];
-    sums.name = counter.scope();
-    sums.netns = counter.netns();
-    const std::string& name = counter.name();
-    const uint64_t value = counter.value();
-    std::string rest;
-    sums.tenant = counter.tenant();
-    if (name == "sessions")
-      sums.sessions = value;
-    else if (begins(name, "qps_", &rest))
-      sums.qps += value;
-    else if (name == "work_requests_direct")
-      sums.direct_requests = value;
-    else if (name == "work_bytes_direct")
-      sums.direct_bytes = value;
-    else if (begins(name, "work_requests_", &rest))
-      sums.worker_requests += value;
-    else if (begins(name, "work_bytes_", &rest))
-      sums.worker_bytes += value;
-    else if (name == "requests_refused")
-      sums.refused["request"] = value;
-    else if (begins(name, "quota_refused_", &rest))
-      sums.refused["quota:" + rest] = value;
-    else if (begins(name, "work_failed_", &rest))
-      sums.refused["work:" + rest] = value;
-  }
-  return all;
-}
-
 double rate(uint64_t before, uint64_t now, double seconds) {
   if (now < before) before = 0;
   return seconds > 0 ? static_cast<double>(now - before) / seconds : 0;
 }
 
+TopRow::Rate rate(const v1::Work& before, const v1::Work& now, double seconds) {
+  return {rate(before.requests(), now.requests(), seconds),
+          rate(before.bytes(), now.bytes(), seconds)};
+}
+
 // Sets what is refused, and the most frequent reason. A request that a quota refuses is counted by
 // both; the quota is the reason.
-void count_refused(const Sums& before, const Sums& now, double seconds, TopRow* row) {
+void count_refused(const v1::Activity& before, const v1::Activity& now, double seconds,
+                   TopRow* row) {
+  std::map<std::string, uint64_t> then;
+  for (const auto& refused : before.refused()) then[refused.reason()] = refused.count();
+  for (const auto& refused : now.refused())
+    if (const double its = rate(then[refused.reason()], refused.count(), seconds); its > 0)
+      row->refused_by[refused.reason()] = its;
   double most = 0;
-  for (const auto& [reason, value] : now.refused) {
-    const auto it = before.refused.find(reason);
-    const double its = rate(it != before.refused.end() ? it->second : 0, value, seconds);
-    if (its == 0) continue;
-    row->refused_by[reason] = its;
+  for (const auto& [reason, its] : row->refused_by) {
     row->refused += its;
     if (its < most || (its == most && reason == "request")) continue;
     most = its;
@@ -86,26 +44,21 @@ void count_refused(const Sums& before, const Sums& now, double seconds, TopRow* 
 
 }  // namespace
 
-std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
-                             const std::vector<v1::Counter>& now, double seconds) {
-  const auto then = sums_of(before);
+std::vector<TopRow> top_rows(const v1::ListActivityResponse& before,
+                             const v1::ListActivityResponse& now, double seconds) {
+  std::map<uint64_t, const v1::Activity*> then;
+  for (const auto& vdev : before.vdevs()) then[vdev.vdev_id()] = &vdev;
   std::vector<TopRow> rows;
-  for (const auto& [key, sums] : sums_of(now)) {
-    const auto it = then.find(key);
-    const Sums old = it != then.end() ? it->second : Sums{};
-    TopRow row;
-    row.name = sums.name;
-    row.tenant = sums.tenant;
-    row.netns = sums.netns;
-    row.id = key.second;
-    row.sessions = sums.sessions;
-    row.qps = sums.qps;
-    row.direct = {rate(old.direct_requests, sums.direct_requests, seconds),
-                  rate(old.direct_bytes, sums.direct_bytes, seconds)};
-    row.worker = {rate(old.worker_requests, sums.worker_requests, seconds),
-                  rate(old.worker_bytes, sums.worker_bytes, seconds)};
-    count_refused(old, sums, seconds, &row);
-    rows.push_back(std::move(row));
+  for (const auto& vdev : now.vdevs()) {
+    const auto it = then.find(vdev.vdev_id());
+    const v1::Activity& old = it != then.end() ? *it->second : v1::Activity::default_instance();
+    TopRow& row = rows.emplace_back();
+    row.id = vdev.vdev_id();
+    row.sessions = vdev.sessions();
+    row.qps = vdev.queue_pairs();
+    row.direct = rate(old.direct(), vdev.direct(), seconds);
+    row.worker = rate(old.worker(), vdev.worker(), seconds);
+    count_refused(old, vdev, seconds, &row);
   }
   return rows;
 }
@@ -142,8 +95,11 @@ void keep_vdevices(const std::vector<v1::Vdev>& vdevs, std::vector<TopRow>* rows
   for (const auto& vdev : vdevs) by_id[vdev.id()] = &vdev;
   std::erase_if(*rows, [&](const TopRow& row) { return !by_id.contains(row.id); });
   for (auto& row : *rows) {
-    row.who = who_of(*by_id[row.id]);
-    row.tenant = by_id[row.id]->tenant();
+    const v1::Vdev& vdev = *by_id[row.id];
+    row.name = vdev.name();
+    row.netns = vdev.netns();
+    row.who = who_of(vdev);
+    row.tenant = vdev.tenant();
   }
 }
 

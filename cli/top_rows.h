@@ -34,16 +34,16 @@ struct TopRow {
   [[nodiscard]] double bytes() const { return direct.bytes + worker.bytes; }
 };
 
-// One row for each vdevice in `now`. Counts from 0 if `before` lacks the vdevice or has a higher
-// value, because another daemon counted that.
-[[nodiscard]] std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
-                                           const std::vector<v1::Counter>& now, double seconds);
+// One row for each vdevice in `now`, without what keep_vdevices() sets. Counts from 0 if `before`
+// lacks the vdevice or has a higher value, because another daemon counted that.
+[[nodiscard]] std::vector<TopRow> top_rows(const v1::ListActivityResponse& before,
+                                           const v1::ListActivityResponse& now, double seconds);
 // One row for each process that has queue pairs in `now`, by its queue pairs; refusals are known of
 // vdevices only. A queue pair that is not in `before` counts from 0.
 [[nodiscard]] std::vector<TopRow> process_rows(const std::vector<v1::QueuePair>& before,
                                                const std::vector<v1::QueuePair>& now,
                                                double seconds);
-// Sets TopRow::who and tenant, and removes the rows of other vdevices.
+// Sets TopRow::name, netns, tenant and who, and removes the rows of other vdevices.
 void keep_vdevices(const std::vector<v1::Vdev>& vdevs, std::vector<TopRow>* rows);
 
 // "bytes", "requests", "refused", "sessions", "qps": the highest first; "name", "tenant".

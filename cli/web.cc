@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <iostream>
@@ -18,8 +19,14 @@ namespace vrdma::cli {
 
 namespace {
 
+using Clock = WebReading::Clock;
+
 // A server that was taken over cannot make this process read more often.
 constexpr auto kLeast = std::chrono::milliseconds(400);
+// After a reading there is a pause, so many times as long as the reading. So a host with very many
+// queue pairs, or whose processors are busy, gets fewer pictures, and its daemon is left in peace.
+constexpr int kPause = 9;
+constexpr auto kLongest = std::chrono::seconds(5);  // pause
 // Rates over a longer time would not be of now.
 constexpr auto kMost = std::chrono::seconds(10);
 
@@ -42,13 +49,19 @@ class Reader {
 
   // The picture of now, or why there is none.
   std::string read() {
-    std::this_thread::sleep_until(before_.time + kLeast);
+    std::this_thread::sleep_until(next_);
+    const auto began = Clock::now();
     auto reading = try_to_read();
+    const auto now = Clock::now();
+    next_ = now + std::clamp<Clock::duration>((now - began) * kPause, kLeast, kLongest);
     if (!reading) {
       client_.reset();  // the next vrdmad needs another one
+      // Its vdevices and events may have the same numbers.
+      before_.activity.clear_vdevs_revision();
+      before_.activity.clear_last_event();
       return web_state(reading.error());
     }
-    if (reading->time - before_.time > kMost) before_ = {};
+    if (reading->time - before_.time > kMost) before_.time = {};
     std::string state = web_state(before_, *reading);
     before_ = std::move(*reading);
     return state;
@@ -61,12 +74,13 @@ class Reader {
       if (!client) return base::pass(std::move(client).error());
       client_ = std::move(*client);
     }
-    return read_for_web(*client_);
+    return read_for_web(*client_, &before_);
   }
 
   const Options& options_;
   std::optional<api::Client> client_;
   WebReading before_;
+  Clock::time_point next_{};  // not before
 };
 
 bool send_all(int socket, const void* bytes, size_t size) {

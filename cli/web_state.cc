@@ -21,7 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kNoLimit = UINT64_MAX;
 constexpr double kLittle = 0.01;
 constexpr size_t kMostBars = 4;  // of a vdevice or a tenant: the fullest quotas
 
@@ -41,12 +40,11 @@ json fullest(std::vector<json> bars) {
   return bars;
 }
 
-json bars_of(const v1::Vdev& vdev) {
+json bars_of(const v1::Activity& vdev) {
   std::vector<json> bars;
-  for (const auto& quota : vdev.quota())
-    if (quota.used() > 0 && quota.limit() != kNoLimit)
-      if (json one = bar(quota.kind(), quota.used(), quota.limit()); one["part"] >= kLittle)
-        bars.push_back(std::move(one));
+  for (const auto& its : vdev.usage())
+    if (json one = bar(its.kind(), its.used(), its.limit()); one["part"] >= kLittle)
+      bars.push_back(std::move(one));
   return fullest(std::move(bars));
 }
 
@@ -63,7 +61,8 @@ double per_second(uint64_t before, uint64_t now, double seconds) {
 }
 
 double seconds_between(const WebReading& before, const WebReading& now) {
-  return before.vdevs.empty() ? 0 : std::chrono::duration<double>(now.time - before.time).count();
+  if (before.time == WebReading::Clock::time_point()) return 0;
+  return std::chrono::duration<double>(now.time - before.time).count();
 }
 
 // Of a vdevice without a tenant.
@@ -86,7 +85,8 @@ json picture_of(const v1::Event& event) {
           {"process", event.pid()},     {"program", event.program()}, {"reason", event.reason()}};
 }
 
-json picture_of(const v1::Vdev& vdev, const TopRow& row, double by_peers) {
+json picture_of(const v1::Vdev& vdev, const v1::Activity& activity, const TopRow& row,
+                double by_peers) {
   return {{"id", vdev.id()},
           {"name", vdev.name()},
           {"tenant", is_alone(vdev.tenant()) ? "" : vdev.tenant()},
@@ -98,36 +98,42 @@ json picture_of(const v1::Vdev& vdev, const TopRow& row, double by_peers) {
           {"state", vdev.port_state()},
           {"why", vdev.lost()},
           {"address", vdev.gids().empty() ? "" : vdev.gids(0).gid()},
-          {"programs", vdev.sessions()},
+          {"programs", row.sessions},
           {"queue_pairs", row.qps},
           {"bytes", row.bytes()},
           {"by_peers", by_peers},
           {"requests", row.direct.requests + row.worker.requests},
           {"refused", row.refused},
-          {"quota", bars_of(vdev)}};
+          {"quota", bars_of(activity)}};
 }
 
 }  // namespace
 
-base::Result<WebReading> read_for_web(api::Client& client) {
+base::Result<WebReading> read_for_web(api::Client& client, WebReading* before) {
   WebReading reading;
-  std::array<char, HOST_NAME_MAX + 1> host{};
-  if (::gethostname(host.data(), host.size() - 1) == 0) reading.host = host.data();
   const auto read = [](auto result, auto* into) -> base::Result<void> {
     if (!result) return base::pass(std::move(result).error());
     *into = std::move(*result);
     return {};
   };
-  if (auto done = read(client.list_vdevs(), &reading.vdevs); !done) return base::pass(done.error());
-  if (auto done = read(client.counters(""), &reading.counters); !done)
+  if (auto done = read(client.list_activity(), &reading.activity); !done)
     return base::pass(done.error());
   if (auto done = read(client.list_queue_pairs(""), &reading.queue_pairs); !done)
     return base::pass(done.error());
-  reading.time = std::chrono::steady_clock::now();
+  reading.time = WebReading::Clock::now();
   if (auto done = read(client.list_budgets(v1::TENANT), &reading.tenants); !done)
     return base::pass(done.error());
-  if (auto done = read(client.list_events(0), &reading.events); !done)
+  // Asked for after `activity`, so no change is missed.
+  if (reading.activity.vdevs_revision() == before->activity.vdevs_revision()) {
+    reading.vdevs = std::move(before->vdevs);
+  } else if (auto done = read(client.list_vdevs(), &reading.vdevs); !done) {
     return base::pass(done.error());
+  }
+  if (reading.activity.last_event() == before->activity.last_event()) {
+    reading.events = std::move(before->events);
+  } else if (auto done = read(client.list_events(0, WebBounds().events), &reading.events); !done) {
+    return base::pass(done.error());
+  }
   return reading;
 }
 
@@ -178,7 +184,9 @@ std::vector<WebLink> web_links(const WebReading& before, const WebReading& now) 
 std::string web_state(const WebReading& before, const WebReading& now, const WebBounds& bounds) {
   const double seconds = seconds_between(before, now);
   std::map<uint64_t, TopRow> rows;
-  for (auto& row : top_rows(before.counters, now.counters, seconds)) rows[row.id] = std::move(row);
+  for (auto& row : top_rows(before.activity, now.activity, seconds)) rows[row.id] = std::move(row);
+  std::map<uint64_t, const v1::Activity*> activity;
+  for (const auto& vdev : now.activity.vdevs()) activity[vdev.vdev_id()] = &vdev;
 
   const std::vector<WebLink> all_links = web_links(before, now);
   std::map<uint64_t, double> by_peers;  // bytes per second that requests of its peers move
@@ -209,8 +217,11 @@ std::string web_state(const WebReading& before, const WebReading& now, const Web
     queue_pairs += row.qps;
   }
 
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
   json state{{"error", ""},
-             {"host", now.host},
+             {"host", host.data()},
+             {"seconds", seconds},
              {"bytes", bytes},
              {"all_queue_pairs", queue_pairs},
              {"all_vdevices", vdevs.size()}};
@@ -223,7 +234,10 @@ std::string web_state(const WebReading& before, const WebReading& now, const Web
   json& shown_vdevs = state["vdevices"] = json::array();
   for (const auto* vdev : vdevs) {
     shown.insert(vdev->id());
-    shown_vdevs.push_back(picture_of(*vdev, rows[vdev->id()], by_peers[vdev->id()]));
+    const auto its = activity.find(vdev->id());
+    shown_vdevs.push_back(
+        picture_of(*vdev, its != activity.end() ? *its->second : v1::Activity::default_instance(),
+                   rows[vdev->id()], by_peers[vdev->id()]));
   }
   json& links = state["links"] = json::array();
   for (const auto& link : all_links)
@@ -251,7 +265,7 @@ std::string web_state(const WebReading& before, const WebReading& now, const Web
                              {"by_peers", peers_moved[tenant->name()]},
                              {"quota", bars_of(*tenant)}});
   json& events = state["events"] = json::array();
-  const size_t skipped = now.events.size() - std::min(now.events.size(), bounds.events);
+  const size_t skipped = now.events.size() - std::min<size_t>(now.events.size(), bounds.events);
   for (size_t i = skipped; i < now.events.size(); ++i) events.push_back(picture_of(now.events[i]));
   return state.dump(-1, ' ', false, json::error_handler_t::replace);
 }

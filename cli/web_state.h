@@ -16,17 +16,24 @@
 
 namespace vrdma::cli {
 
+struct WebBounds {
+  size_t vdevices = 120, links = 400, tenants = 60;
+  uint32_t events = 100;
+};
+
 // What one reading tells.
 struct WebReading {
-  std::chrono::steady_clock::time_point time{};
-  std::string host;  // its name
-  std::vector<v1::Vdev> vdevs;
-  std::vector<v1::Counter> counters;
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point time{};           // of the activity and the queue pairs; 0: there is none
+  v1::ListActivityResponse activity;  // also says of when `vdevs` and `events` are
   std::vector<v1::QueuePair> queue_pairs;
   std::vector<v1::Budget> tenants;
-  std::vector<v1::Event> events;
+  std::vector<v1::Vdev> vdevs;    // without use: that is in `activity`
+  std::vector<v1::Event> events;  // the newest
 };
-[[nodiscard]] base::Result<WebReading> read_for_web(api::Client& client);
+// Asks for vdevices and events only if there are others than in `before`, of which they are taken.
+// If it fails, `before` is good for rates alone, and the next reading needs an empty one.
+[[nodiscard]] base::Result<WebReading> read_for_web(api::Client& client, WebReading* before);
 
 // Queue pairs between the same two ends, by the same transport.
 struct WebLink {
@@ -39,10 +46,7 @@ struct WebLink {
 // One for each pair of ends, the busiest first. Addresses are those of vdevices of the same fabric.
 [[nodiscard]] std::vector<WebLink> web_links(const WebReading& before, const WebReading& now);
 
-struct WebBounds {
-  size_t vdevices = 120, links = 400, tenants = 60, events = 100;
-};
-// `before`: without vdevices, all rates are 0.
+// `before`: without a time, all rates are 0.
 [[nodiscard]] std::string web_state(const WebReading& before, const WebReading& now,
                                     const WebBounds& bounds = {});
 // There is none, for this reason.

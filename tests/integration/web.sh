@@ -71,6 +71,14 @@ done
 
 say "it shows vdevices, quotas, traffic by its transport, and refusals"
 shows 'len(s["vdevices"]) == 2 and {"red", "blue"} == {t["name"] for t in s["tenants"]} and not s["links"]' || fail "it shows $(<"$T/answer")"
+netns_add c
+loose c eth0
+vdev_create vc c eth0
+wait_until 10 shows '[v for v in s["vdevices"] if v["name"] == "vc" and v["state"] == "ACTIVE"]' || fail "no later vdevice: $(<"$T/answer")"
+ip_in c link set eth0 down
+wait_until 10 shows '[v for v in s["vdevices"] if v["name"] == "vc" and v["state"] == "DOWN"]' || fail "no port that is down: $(<"$T/answer")"
+ctl vdev delete vc >/dev/null
+wait_until 10 shows 'len(s["vdevices"]) == 2' || fail "a deleted vdevice stays: $(<"$T/answer")"
 spawn_writes flow va vb 18600 30
 wait_until 20 shows '[l for l in s["links"] if l["transport"] == "mediated" and l["sent"] + l["returned"] > 0] and s["bytes"] > 0' ||
   fail "it shows no traffic: $(<"$T/answer")"

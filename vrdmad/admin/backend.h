@@ -262,6 +262,23 @@ struct CounterRow {
   bool fixed = false;
 };
 
+// What a vdevice does; fields as in vrdma.v1.Activity.
+struct ActivityRow {
+  struct Work {
+    uint64_t requests = 0, bytes = 0;
+  };
+  uint64_t vdev_id = 0;
+  uint32_t sessions = 0, queue_pairs = 0;
+  Work direct, worker;
+  std::vector<std::pair<std::string, uint64_t>> refused;
+  std::vector<QuotaRow> usage;
+};
+
+struct ActivityInfo {
+  std::vector<ActivityRow> vdevs;
+  uint64_t vdevs_revision = 0, last_event = 0;
+};
+
 // An rdma_cm connection, or a listener (state "LISTEN"); fields as in vrdma.v1.Connection.
 struct ConnectionRow {
   VdevKey vdev;
@@ -376,6 +393,8 @@ class AdminBackend {
   virtual std::vector<ClaimInfo> list_claims() = 0;
   // Of "daemon", "tenant/NAME" or one vdevice, or of all if `scope` is empty.
   virtual base::Result<std::vector<CounterRow>> counters(const std::string& scope) = 0;
+  // By the vdevices' ids.
+  virtual ActivityInfo activity() = 0;
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) = 0;
 
@@ -399,8 +418,8 @@ class AdminBackend {
   using WatchCallback = std::function<void(const WatchEvent&)>;
   [[nodiscard]] virtual std::shared_ptr<void> watch(WatchCallback callback) = 0;
 
-  // Those that occurred then or later, by their last times.
-  virtual std::vector<EventRow> list_events(EventRow::Time since) = 0;
+  // Those that occurred then or later, by their last times; of these the `most` newest.
+  virtual std::vector<EventRow> list_events(EventRow::Time since, size_t most = SIZE_MAX) = 0;
   // As watch(): these first, then what EventLog::watch() tells.
   using EventCallback = std::function<void(const EventRow&)>;
   [[nodiscard]] virtual std::shared_ptr<void> watch_events(EventRow::Time since,

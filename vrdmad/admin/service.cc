@@ -353,6 +353,16 @@ class Calls final
     return grpc::Status::OK;
   }
 
+  grpc::Status ListActivity(grpc::ServerContext*, const v1::ListActivityRequest*,
+                            v1::ListActivityResponse* response) override {
+    const ActivityInfo info = backend_.activity();
+    response->mutable_vdevs()->Reserve(static_cast<int>(info.vdevs.size()));
+    for (const auto& row : info.vdevs) fill(*response->add_vdevs(), row);
+    response->set_vdevs_revision(info.vdevs_revision);
+    response->set_last_event(info.last_event);
+    return grpc::Status::OK;
+  }
+
   grpc::Status ListConnections(grpc::ServerContext* context,
                                const v1::ListConnectionsRequest* request,
                                grpc::ServerWriter<v1::Connection>* writer) override {
@@ -379,7 +389,8 @@ class Calls final
 
   grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                           v1::ListEventsResponse* response) override {
-    for (const auto& event : backend_.list_events(time_of_ms(request->since_ms())))
+    const size_t most = request->most() != 0 ? request->most() : SIZE_MAX;
+    for (const auto& event : backend_.list_events(time_of_ms(request->since_ms()), most))
       fill(*response->add_events(), event);
     return grpc::Status::OK;
   }

@@ -228,6 +228,31 @@ void fill(v1::Connection& out, const ConnectionRow& row) {
   out.set_backlog(row.backlog);
 }
 
+void fill(v1::Activity& out, const ActivityRow& row) {
+  out.set_vdev_id(row.vdev_id);
+  out.set_sessions(row.sessions);
+  out.set_queue_pairs(row.queue_pairs);
+  const auto fill_work = [](const ActivityRow::Work& work, auto mutable_work) {
+    if (work.requests == 0 && work.bytes == 0) return;
+    v1::Work& to = *mutable_work();
+    to.set_requests(work.requests);
+    to.set_bytes(work.bytes);
+  };
+  fill_work(row.direct, [&] { return out.mutable_direct(); });
+  fill_work(row.worker, [&] { return out.mutable_worker(); });
+  for (const auto& [reason, count] : row.refused) {
+    auto& refused = *out.add_refused();
+    refused.set_reason(reason);
+    refused.set_count(count);
+  }
+  for (const auto& quota : row.usage) {
+    auto& usage = *out.add_usage();
+    usage.set_kind(quota.kind);
+    usage.set_used(quota.used);
+    usage.set_limit(quota.limit);
+  }
+}
+
 void fill(v1::QueuePair& out, const QueuePairRow& row) {
   out.set_vdev(row.vdev.name);
   out.set_vdev_id(row.vdev.id);

@@ -20,6 +20,7 @@ void fill(v1::Budget& out, const BudgetInfo& budget);
 void fill(v1::Fabric& out, const FabricInfo& fabric);
 void fill(v1::WatchEvent& out, const WatchEvent& event);
 void fill(v1::Connection& out, const ConnectionRow& row);
+void fill(v1::Activity& out, const ActivityRow& row);
 void fill(v1::QueuePair& out, const QueuePairRow& row);
 void fill(v1::Parent& out, const ParentInfo& parent);
 void fill(v1::Class& out, const ClassInfo& its);

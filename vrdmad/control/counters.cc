@@ -149,6 +149,32 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   return rows;
 }
 
+ActivityRow activity_row(uint64_t vdev_id, const VdeviceUse& use,
+                         const std::vector<provisioning::Row>& quota) {
+  ActivityRow row;
+  row.vdev_id = vdev_id;
+  row.sessions = static_cast<uint32_t>(use.device.contexts);
+  for (const auto& qps : use.device.qps) row.queue_pairs += static_cast<uint32_t>(qps);
+  const auto& traffic = use.device.traffic;
+  row.direct = {traffic.direct.requests, traffic.direct.bytes};
+  for (const auto* moved : {&traffic.connected, &traffic.datagram, &traffic.packet}) {
+    row.worker.requests += moved->requests;
+    row.worker.bytes += moved->bytes;
+  }
+  if (const uint64_t refused = use.counters.refused; refused > 0)
+    row.refused.emplace_back("request", refused);
+  for (size_t i = 1; i < kStatuses.size(); ++i)
+    if (kStatuses[i] != nullptr && traffic.failed[i] > 0)
+      row.refused.emplace_back(std::string("work:") + kStatuses[i], traffic.failed[i]);
+  for (const auto& its : quota) {
+    const provisioning::KindTraits& traits = provisioning::traits(its.kind);
+    if (its.refused > 0) row.refused.emplace_back("quota:" + std::string(traits.name), its.refused);
+    if (its.used > 0 && its.limit != UINT64_MAX)
+      row.usage.push_back({std::string(traits.name), its.used, its.limit});
+  }
+  return row;
+}
+
 std::vector<std::pair<std::string, uint64_t>> reached_by_reason(const VdeviceUse& use) {
   std::vector<std::pair<std::string, uint64_t>> reasons;
   for (size_t i = 1; i < kReasons.size(); ++i)

@@ -36,6 +36,10 @@ struct VdeviceAbilities {
                                                    const std::vector<provisioning::Row>& quota,
                                                    uint64_t foreign, const qp1mux::Counters& cm);
 
+// `usage` has the kinds of `quota` that are in use and limited.
+[[nodiscard]] ActivityRow activity_row(uint64_t vdev_id, const VdeviceUse& use,
+                                       const std::vector<provisioning::Row>& quota);
+
 // Events of packets, by the names of hw_counters in the kernel's drivers (rxe, mlx5) where these
 // have one.
 [[nodiscard]] std::vector<std::pair<const char*, uint64_t>> network_events(

@@ -85,6 +85,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<void> delete_claim(const std::string& uid, bool force) override;
   std::vector<ClaimInfo> list_claims() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
+  ActivityInfo activity() override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   // Programs that are written to disk: daemon_checkpoint.cc.
   base::Result<ParkedProcess> park_process(int32_t pid) override;
@@ -94,7 +95,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<void> abandon_process(const std::string& process) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
   // daemon_events.cc
-  std::vector<EventRow> list_events(EventRow::Time since) override;
+  std::vector<EventRow> list_events(EventRow::Time since, size_t most = SIZE_MAX) override;
   std::shared_ptr<void> watch_events(EventRow::Time since, EventCallback callback) override;
 
   // HookBackend; the first two as AdminBackend. daemon_containers.cc.
@@ -346,6 +347,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   // Calls `then` when the pages of the vdevices have what programs did on direct links: soon, even
   // if a worker does not answer.
   void after_collecting(const std::vector<uint64_t>& ids, std::function<void()> then);
+  [[nodiscard]] static bool has_queue_pairs(const Record& record);
   [[nodiscard]] std::vector<uint64_t> all_ids() const;
   [[nodiscard]] VdeviceUse use_of(const Record& record) const;
   using FabricPage = base::SharedPage<rdma::FabricCounters>;
@@ -477,6 +479,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   // Vdevices whose creation is not on disk yet: no subscriber knows them.
   std::set<uint64_t> untold_;
   uint64_t next_subscriber_ = 1;
+  uint64_t vdevs_revision_ = 1;  // of what subscribers were told
 };
 
 }  // namespace vrdma::vrdmad

@@ -125,8 +125,8 @@ void Daemon::refused(const std::string& container, uid_t user, const std::string
   });
 }
 
-std::vector<EventRow> Daemon::list_events(EventRow::Time since) {
-  return call([&] { return events_.since(since); });
+std::vector<EventRow> Daemon::list_events(EventRow::Time since, size_t most) {
+  return call([&] { return events_.since(since, most); });
 }
 
 std::shared_ptr<void> Daemon::watch_events(EventRow::Time since, EventCallback callback) {

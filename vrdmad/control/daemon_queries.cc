@@ -54,6 +54,7 @@ bool is_of_vdevice(const std::string& scope) {
 // What a worker tells of a vdevice in pages, each of which the question names the end of the one
 // before.
 struct CgroupPages {
+  static constexpr bool kOfQueuePairs = false;
   using Row = CgroupRow;
   using Page = CgroupUse;
   using After = std::string;
@@ -70,6 +71,7 @@ struct CgroupPages {
 };
 
 struct QueuePairPages {
+  static constexpr bool kOfQueuePairs = true;  // a vdevice without any has no page
   using Row = QueuePairRow;
   using Page = QueuePairs;
   using After = uint32_t;
@@ -138,6 +140,11 @@ Result<std::shared_ptr<Daemon::FabricPage>> Daemon::counters_of(const std::strin
   return counters;
 }
 
+// Without one, its worker knows nothing that its page does not say.
+bool Daemon::has_queue_pairs(const Record& record) {
+  return std::ranges::any_of(record.page->device.qps, [](const auto& qps) { return qps > 0; });
+}
+
 std::vector<uint64_t> Daemon::all_ids() const {
   std::vector<uint64_t> ids;
   for (const auto& [id, record] : records_) ids.push_back(id);
@@ -148,9 +155,12 @@ void Daemon::after_collecting(const std::vector<uint64_t>& ids, std::function<vo
   // A worker may wait so long for a processor. Of one that does not answer, because it was stopped
   // or hangs, the pages say what it counted so far.
   constexpr auto kPatience = std::chrono::seconds(2);
-  if (ids.empty()) return then();
-  const auto left = std::make_shared<size_t>(ids.size());
+  std::vector<uint64_t> asked;
   for (const uint64_t id : ids)
+    if (has_queue_pairs(*records_.at(id))) asked.push_back(id);
+  if (asked.empty()) return then();
+  const auto left = std::make_shared<size_t>(asked.size());
+  for (const uint64_t id : asked)
     ask(
         *records_.at(id), kPatience,
         [id](uint64_t ticket) {
@@ -203,6 +213,7 @@ VdevInfo Daemon::info(const Record& record) {
 }
 
 void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason) {
+  ++vdevs_revision_;
   if (untold_.contains(vdev.id)) return;  // finish() tells what it has become
   for (const auto& [id, callback] : subscribers_) callback({type, vdev, reason});
 }
@@ -255,6 +266,20 @@ Result<std::vector<CounterRow>> Daemon::counters(const std::string& scope) {
       ids = all_ids();
     }
     after_collecting(ids, [this, &scope, done] { done(counter_rows(scope)); });
+  });
+}
+
+ActivityInfo Daemon::activity() {
+  return call_later<ActivityInfo>([&](auto done) {
+    after_collecting(all_ids(), [this, done] {
+      ActivityInfo info{{}, vdevs_revision_, events_.last()};
+      info.vdevs.reserve(records_.size());
+      for (const auto& [id, record] : records_) {
+        const VdeviceUse use = use_of(*record);
+        info.vdevs.push_back(activity_row(id, use, quota_rows(*record, use)));
+      }
+      done(std::move(info));
+    });
   });
 }
 
@@ -415,7 +440,8 @@ Result<std::vector<typename Pages::Row>> Daemon::ask_workers(const std::string& 
       asked.push_back({record.id, record.spec.name, record.spec.netns});
     };
     if (vdev.empty()) {
-      for (const auto& [id, record] : records_) ask(*record);
+      for (const auto& [id, record] : records_)
+        if (!Pages::kOfQueuePairs || has_queue_pairs(*record)) ask(*record);
     } else {
       auto found = find(vdev);
       if (!found) return done(pass(std::move(found.error())));

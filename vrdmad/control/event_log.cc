@@ -106,11 +106,13 @@ void EventLog::make_room() {
   }
 }
 
-std::vector<EventRow> EventLog::since(EventRow::Time since) const {
-  std::vector<EventRow> all;
-  for (const EventRow& event : events_)
-    if (event.last >= since) all.push_back(event);
-  return all;
+std::vector<EventRow> EventLog::since(EventRow::Time since, size_t most) const {
+  auto first = events_.end();
+  for (; first != events_.begin() && most > 0; --most) {
+    if (std::prev(first)->last < since) break;
+    --first;
+  }
+  return {first, events_.end()};
 }
 
 std::shared_ptr<void> EventLog::watch(Watcher watcher) {

@@ -50,8 +50,10 @@ class EventLog {
   void add(EventRow event) { add(std::move(event), std::chrono::system_clock::now()); }
   void add(EventRow event, EventRow::Time now);
 
-  // Those whose last time is not before `since`, in the order of it.
-  [[nodiscard]] std::vector<EventRow> since(EventRow::Time since) const;
+  // Those whose last time is not before `since`, in the order of it; of these the `most` newest.
+  [[nodiscard]] std::vector<EventRow> since(EventRow::Time since, size_t most = SIZE_MAX) const;
+  // The number of the newest; 0: there is none.
+  [[nodiscard]] uint64_t last() const { return events_.empty() ? 0 : events_.back().number; }
 
   // Called for each new event, and for one that is counted again when its count reaches a power of
   // two, until the result is destroyed.

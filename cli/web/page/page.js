@@ -71,10 +71,10 @@ function row(...cells) {
 // ---- a minute of history --------------------------------------------------------------------
 
 const history = new Map(); // "tenant NAME", "vdevice ID" or "all": bytes per second, the newest last
-function remember(key, value, seen) {
+function remember(key, value, seconds, seen) {
   const past = history.get(key) ?? [];
-  past.push(value);
-  if (past.length > secondsOfHistory) past.shift();
+  for (let i = 0; i < Math.max(1, Math.round(seconds)); i++) past.push(value);
+  past.splice(0, past.length - secondsOfHistory);
   history.set(key, past);
   seen.add(key);
 }
@@ -254,9 +254,9 @@ function drawEvents(events) {
 
 function draw(state) {
   const seen = new Set();
-  for (const tenant of state.tenants) remember(`tenant ${tenant.name}`, tenant.bytes + tenant.by_peers, seen);
-  for (const v of state.vdevices) remember(`vdevice ${v.id}`, v.bytes + v.by_peers, seen);
-  remember('all', state.bytes, seen);
+  for (const tenant of state.tenants) remember(`tenant ${tenant.name}`, tenant.bytes + tenant.by_peers, state.seconds, seen);
+  for (const v of state.vdevices) remember(`vdevice ${v.id}`, v.bytes + v.by_peers, state.seconds, seen);
+  remember('all', state.bytes, state.seconds, seen);
   for (const key of history.keys()) if (!seen.has(key)) history.delete(key);
 
   document.title = `vrdma on ${state.host}`;

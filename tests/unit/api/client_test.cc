@@ -286,6 +286,27 @@ TEST_F(ClientTest, parents_counters_version) {
   EXPECT_EQ(version->pid(), ::getpid());
 }
 
+TEST_F(ClientTest, activity_says_what_moves_and_whether_the_rest_changed) {
+  create("red0");
+  const auto before = client_.list_activity();
+  ASSERT_TRUE(before) << before.error().message();
+  ASSERT_EQ(before->vdevs_size(), 1);
+  const v1::Activity& row = before->vdevs(0);
+  EXPECT_EQ(row.vdev_id(), 1U);
+  EXPECT_EQ(row.sessions(), 2U);
+  EXPECT_FALSE(row.has_direct());
+  EXPECT_EQ(row.worker().requests(), 5U);
+  EXPECT_EQ(row.worker().bytes(), 600U);
+  EXPECT_EQ(row.refused(0).reason(), "quota:qp");
+  EXPECT_EQ(row.refused(0).count(), 3U);
+  EXPECT_EQ(row.usage(0).kind(), "mr");
+  EXPECT_EQ(row.usage(0).used(), 4U);
+  EXPECT_EQ(row.usage(0).limit(), 10U);
+  EXPECT_EQ(before->last_event(), client_.list_events(0, 1).value().at(0).number());
+  create("red1");
+  EXPECT_NE(client_.list_activity()->vdevs_revision(), before->vdevs_revision());
+}
+
 TEST_F(ClientTest, an_error_arrives_unchanged) {
   create("red0");
   v1::CreateVdevRequest request;

@@ -5,73 +5,62 @@
 namespace vrdma::cli {
 namespace {
 
-v1::Counter counter(const std::string& scope, const std::string& name, uint64_t value) {
-  v1::Counter made;
-  made.set_scope(scope);
-  made.set_name(name);
-  made.set_value(value);
-  made.set_tenant("red");
-  if (scope.size() == 1) made.set_vdev_id(static_cast<uint64_t>(scope[0]));
+v1::Activity& add(uint64_t id, v1::ListActivityResponse* to) {
+  v1::Activity& made = *to->add_vdevs();
+  made.set_vdev_id(id);
   return made;
 }
 
+void refuse(const std::string& reason, uint64_t count, v1::Activity* of) {
+  auto& refused = *of->add_refused();
+  refused.set_reason(reason);
+  refused.set_count(count);
+}
+
 TEST(Top, rates_by_who_executes_the_busiest_first) {
-  const std::vector<v1::Counter> before{counter("a", "work_bytes_direct", 1000),
-                                        counter("b", "work_bytes_connected", 0),
-                                        counter("b", "requests_refused", 5)};
-  const std::vector<v1::Counter> now{counter("a", "work_bytes_direct", 3000),
-                                     counter("a", "qps_rts", 2),
-                                     counter("a", "qps_init", 1),
-                                     counter("a", "sessions", 4),
-                                     counter("b", "work_bytes_connected", 500),
-                                     counter("b", "work_bytes_datagram", 8500),
-                                     counter("b", "requests_refused", 7),
-                                     counter("b", "quota_refused_qp", 2),
-                                     counter("daemon", "vdevices", 2),
-                                     counter("tenant/red", "work_bytes_direct", 9)};
+  v1::ListActivityResponse before, now;
+  add(1, &before).mutable_direct()->set_bytes(1000);
+  refuse("request", 5, &add(2, &before));
+  auto& one = add(1, &now);
+  one.mutable_direct()->set_bytes(3000);
+  one.set_queue_pairs(3);
+  one.set_sessions(4);
+  auto& other = add(2, &now);
+  other.mutable_worker()->set_bytes(9000);
+  other.mutable_worker()->set_requests(8);
+  refuse("request", 7, &other);
+  refuse("quota:qp", 2, &other);
   auto rows = top_rows(before, now, 2);
   sort_rows("bytes", &rows);
-  ASSERT_EQ(rows.size(), 2U) << "the daemon and tenants get no row";
-  EXPECT_EQ(rows[0].name, "b");
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].id, 2U);
   EXPECT_EQ(rows[0].worker.bytes, 4500);
+  EXPECT_EQ(rows[0].worker.requests, 4);
   EXPECT_EQ(rows[0].refused, 2);
-  EXPECT_EQ(rows[1].name, "a");
-  EXPECT_EQ(rows[1].tenant, "red");
+  EXPECT_EQ(rows[1].id, 1U);
   EXPECT_EQ(rows[1].direct.bytes, 1000);
   EXPECT_EQ(rows[1].qps, 3U);
   EXPECT_EQ(rows[1].sessions, 4U);
 }
 
 TEST(Top, the_same_vdevice_of_another_daemon_begins_at_nothing) {
-  const auto rows = top_rows({counter("a", "work_requests_direct", 1000)},
-                             {counter("a", "work_requests_direct", 10)}, 1);
+  v1::ListActivityResponse before, now;
+  add(1, &before).mutable_direct()->set_requests(1000);
+  add(1, &now).mutable_direct()->set_requests(10);
+  add(2, &now).mutable_direct()->set_requests(7);
+  const auto rows = top_rows(before, now, 1);
   EXPECT_EQ(rows[0].direct.requests, 10);
-}
-
-TEST(Top, vdevices_of_one_name_are_apart) {
-  auto red = counter("a", "work_requests_direct", 1000), blue = red, later = red;
-  red.set_netns("red");
-  blue.set_vdev_id(7);
-  blue.set_netns("blue");
-  later.set_vdev_id(8);
-  later.set_value(1002);
-  auto more = red;
-  more.set_value(1005);
-  const auto rows = top_rows({red, blue}, {more, blue, later}, 1);
-  ASSERT_EQ(rows.size(), 3U);
-  EXPECT_EQ(rows[0].netns, "blue");
-  EXPECT_EQ(rows[0].direct.requests, 0);
-  EXPECT_EQ(rows[1].direct.requests, 1002) << "it was created between the readings";
-  EXPECT_EQ(rows[2].netns, "red");
-  EXPECT_EQ(rows[2].direct.requests, 5);
+  EXPECT_EQ(rows[1].direct.requests, 7) << "it was created between the readings";
 }
 
 TEST(Top, says_why_it_is_refused) {
-  const auto rows =
-      top_rows({counter("a", "requests_refused", 10)},
-               {counter("a", "requests_refused", 14), counter("a", "quota_refused_qp", 4),
-                counter("a", "work_failed_flushed", 2)},
-               2);
+  v1::ListActivityResponse before, now;
+  refuse("request", 10, &add(1, &before));
+  auto& vdev = add(1, &now);
+  refuse("request", 14, &vdev);
+  refuse("quota:qp", 4, &vdev);
+  refuse("work:flushed", 2, &vdev);
+  const auto rows = top_rows(before, now, 2);
   EXPECT_EQ(rows[0].refused, 5);
   EXPECT_EQ(rows[0].reason, "quota:qp") << "a request that a quota refuses is counted by both";
   EXPECT_EQ(rows[0].refused_by,
@@ -158,6 +147,8 @@ TEST(Top, a_minute_is_twenty_bars) {
 TEST(Top, keeps_the_rows_of_vdevices) {
   v1::Vdev vdev;
   vdev.set_id(2);
+  vdev.set_name("c");
+  vdev.set_netns("n");
   vdev.set_tenant("tan");
   vdev.mutable_owner()->set_pid(5);
   std::vector<TopRow> rows{row(1, "b", 5), row(2, "a", 5)};
@@ -165,6 +156,7 @@ TEST(Top, keeps_the_rows_of_vdevices) {
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0].who, "pid:5");
   EXPECT_EQ(rows[0].tenant, "tan");
+  EXPECT_EQ(rows[0].netns + "/" + rows[0].name, "n/c");
 }
 
 }  // namespace

@@ -40,15 +40,13 @@ class WebState : public testing::Test {
     before_.vdevs = {vdev_with(1, "a", "f", "::1"), vdev_with(2, "b", "f", "::2"),
                      vdev_with(3, "c", "other", "::2")};
     now_.vdevs = before_.vdevs;
+    before_.time = WebReading::Clock::time_point(std::chrono::seconds(1));
     now_.time = before_.time + std::chrono::seconds(2);
   }
   json state(const WebBounds& bounds = {}) { return json::parse(web_state(before_, now_, bounds)); }
-  static v1::Counter counter(uint64_t id, const std::string& name, uint64_t value) {
-    v1::Counter one;
-    one.set_scope("x");
+  static v1::Activity& activity(uint64_t id, WebReading* of) {
+    v1::Activity& one = *of->activity.add_vdevs();
     one.set_vdev_id(id);
-    one.set_name(name);
-    one.set_value(value);
     return one;
   }
   WebReading before_, now_;
@@ -92,7 +90,7 @@ TEST_F(WebState, another_daemon_counts_from_the_beginning) {
 TEST_F(WebState, nothing_is_known_of_rates_without_an_earlier_reading) {
   before_ = {};
   now_.queue_pairs = {queue_pair(1, 7, "::2", 9000)};
-  now_.counters = {counter(1, "work_bytes_direct", 9000)};
+  activity(1, &now_).mutable_direct()->set_bytes(9000);
   EXPECT_EQ(web_links(before_, now_)[0].sent, 0);
   EXPECT_EQ(state()["bytes"], 0);
 }
@@ -100,8 +98,8 @@ TEST_F(WebState, nothing_is_known_of_rates_without_an_earlier_reading) {
 TEST_F(WebState, what_is_wrong_or_busy_stays_when_others_are_left_out) {
   now_.vdevs[1].set_port_state("LOST");
   now_.vdevs[1].set_lost("its netns is missing");
-  before_.counters = {counter(3, "work_bytes_direct", 0)};
-  now_.counters = {counter(3, "work_bytes_direct", 8000)};
+  activity(3, &before_);
+  activity(3, &now_).mutable_direct()->set_bytes(8000);
   const json shown = state({.vdevices = 2});
   ASSERT_EQ(shown["vdevices"].size(), 2u);
   EXPECT_EQ(shown["vdevices"][0]["name"], "b");
@@ -110,6 +108,7 @@ TEST_F(WebState, what_is_wrong_or_busy_stays_when_others_are_left_out) {
   EXPECT_EQ(shown["vdevices"][1]["bytes"], 4000);
   EXPECT_EQ(shown["all_vdevices"], 3);
   EXPECT_EQ(shown["bytes"], 4000);
+  EXPECT_EQ(shown["seconds"], 2);
 }
 
 TEST_F(WebState, links_of_those_that_are_left_out_are_left_out) {
@@ -121,17 +120,16 @@ TEST_F(WebState, links_of_those_that_are_left_out_are_left_out) {
 }
 
 TEST_F(WebState, quotas_are_bars_and_the_fullest_come_first) {
+  auto& vdev = activity(1, &now_);
   auto add = [&](const std::string& kind, uint64_t used, uint64_t limit) {
-    auto& quota = *now_.vdevs[0].add_quota();
+    auto& quota = *vdev.add_usage();
     quota.set_kind(kind);
     quota.set_used(used);
     quota.set_limit(limit);
   };
   add("mr_bytes", uint64_t{1} << 30, uint64_t{16} << 30);
   add("qp", 9, 10);
-  add("cq", 0, 10);
   add("pd", 1, 1024);  // little
-  add("bandwidth", 5, UINT64_MAX);
   auto& budget = now_.tenants.emplace_back();
   budget.set_name("shop");
   budget.set_vdevices(3);

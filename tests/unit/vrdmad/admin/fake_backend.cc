@@ -323,6 +323,21 @@ base::Result<std::vector<CounterRow>> FakeBackend::counters(const std::string& s
   });
 }
 
+ActivityInfo FakeBackend::activity() {
+  return on_loop([&] {
+    ActivityInfo info{{}, told_ + 1, 7};
+    for (const auto& [id, vdev] : vdevs_) {
+      ActivityRow& row = info.vdevs.emplace_back();
+      row.vdev_id = id;
+      row.sessions = 2;
+      row.worker = {5, 600};
+      row.refused = {{"quota:qp", 3}};
+      row.usage = {{"mr", 4, 10}};
+    }
+    return info;
+  });
+}
+
 base::Result<std::vector<QueuePairRow>> FakeBackend::list_queue_pairs(const std::string& vdev) {
   return on_loop([&]() -> base::Result<std::vector<QueuePairRow>> {
     auto only = vdev.empty() ? VdevInfo() : find(vdev);
@@ -415,10 +430,11 @@ void FakeBackend::fail_with(int code, std::string message) {
 }
 
 void FakeBackend::tell(const WatchEvent& event) {
+  ++told_;
   for (const auto& [id, callback] : watches_) callback(event);
 }
 
-std::vector<EventRow> FakeBackend::list_events(EventRow::Time since) {
+std::vector<EventRow> FakeBackend::list_events(EventRow::Time since, size_t most) {
   EventRow event;
   event.number = 7;
   event.first = event.last = EventRow::Time(std::chrono::seconds(1'000'000'000));
@@ -430,7 +446,7 @@ std::vector<EventRow> FakeBackend::list_events(EventRow::Time since) {
   event.pid = 42;
   event.program = "ib\n";
   event.reason = "too many";
-  return event.last >= since ? std::vector{event} : std::vector<EventRow>();
+  return event.last >= since && most > 0 ? std::vector{event} : std::vector<EventRow>();
 }
 
 std::shared_ptr<void> FakeBackend::watch_events(EventRow::Time since, EventCallback callback) {

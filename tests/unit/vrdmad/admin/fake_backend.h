@@ -43,6 +43,8 @@ class FakeBackend final : public AdminBackend {
   base::Result<void> delete_claim(const std::string& uid, bool force) override;
   std::vector<ClaimInfo> list_claims() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
+  // Each vdevice has two sessions.
+  ActivityInfo activity() override;
   // A listener and a connection for each vdevice.
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   // Process 4711 has a session, and may be parked; any other number is ENOENT.
@@ -53,7 +55,7 @@ class FakeBackend final : public AdminBackend {
   base::Result<void> abandon_process(const std::string& process) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
   // One event, which happens again when watched.
-  std::vector<EventRow> list_events(EventRow::Time since) override;
+  std::vector<EventRow> list_events(EventRow::Time since, size_t most = SIZE_MAX) override;
   std::shared_ptr<void> watch_events(EventRow::Time since, EventCallback callback) override;
 
   // Any thread: the number of active watches.
@@ -93,6 +95,7 @@ class FakeBackend final : public AdminBackend {
   std::map<std::string, FabricSpec> fabrics_;
   std::map<uint64_t, WatchCallback> watches_;
   uint64_t next_watch_ = 1;
+  uint64_t told_ = 0;  // events
   int more_counters_ = 0;
   base::Result<std::vector<ClassInfo>> classes_;
   std::map<std::string, ClaimInfo> claims_{

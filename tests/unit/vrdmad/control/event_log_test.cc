@@ -50,6 +50,11 @@ TEST_F(EventLogTest, the_same_again_only_counts) {
   log.add(event("t", "qp"), start_ + hours(1));
   EXPECT_EQ(log.since(start_).size(), 4u);
   EXPECT_EQ(log.since(start_ + seconds(3)).size(), 2u);
+  EXPECT_EQ(log.since(start_ + seconds(3), 9).size(), 2u);
+  const auto newest = log.since(start_, 1);
+  ASSERT_EQ(newest.size(), 1u);
+  EXPECT_EQ(newest[0].number, log.since(start_).back().number);
+  EXPECT_EQ(newest[0].number, log.last());
 }
 
 TEST_F(EventLogTest, a_flood_of_a_share_pushes_out_its_own_events) {
