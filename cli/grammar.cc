@@ -6,6 +6,7 @@
 #include "cli/events.h"
 #include "cli/top_rows.h"
 #include "core/base/option_check.h"
+#include "core/base/option_sentence.h"
 #include "core/serve/http.h"
 #include "provisioning/kind.h"
 
@@ -119,6 +120,17 @@ void Grammar::parse(std::vector<std::string> words) {
   app_.parse(words);
 }
 
+namespace {
+
+std::string names_of(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* one : commands_of(app))
+    names += (names.empty() ? "" : ", ") + one->get_name();
+  return names;
+}
+
+}  // namespace
+
 std::string Grammar::on_unknown_word() {
   const auto words = app_.remaining(true);
   if (words.empty()) return {};
@@ -126,11 +138,13 @@ std::string Grammar::on_unknown_word() {
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
   if (at->get_name() == "exec") return kExecForm;
   const std::string first = base::in_quotes(words[0]);
-  if (words[0].starts_with("-"))
-    return "there is no option " + first + " in '" + at->get_name() + "'; see --help";
-  std::string commands;
-  for (const CLI::App* one : at->get_subcommands([](const CLI::App*) { return true; }))
-    commands += (commands.empty() ? "" : ", ") + one->get_name();
+  if (words[0].starts_with("-")) {
+    const std::string sentence = base::sentence_of_unknown(*at, words[0]);
+    const size_t end = std::min(sentence.find(';'), sentence.size());
+    return sentence.substr(0, end) + " in '" + at->get_name() + "'" + sentence.substr(end) +
+           "; see --help";
+  }
+  const std::string commands = names_of(*at);
   if (commands.empty())
     return first + " is one argument too many for '" + at->get_name() + "'; see --help";
   return "there is no command " + first + (at == &app_ ? "" : " in '" + at->get_name() + "'") +
@@ -139,7 +153,12 @@ std::string Grammar::on_unknown_word() {
 
 std::string Grammar::mistake() const {
   // Checked here, because CLI11 reports an unknown word in the same way.
-  if (command_ == nullptr) return "a command is missing; see --help";
+  if (command_ == nullptr) {
+    const auto groups = app_.get_subcommands();
+    if (groups.empty()) return "a command is missing; there are " + names_of(app_);
+    const CLI::App& group = *groups.front();
+    return "the command of '" + group.get_name() + "' is missing; there are " + names_of(group);
+  }
   if (command_ == exec && (options_.command.empty() || options_.command[0].empty()))
     return kExecForm;
   if (command_ != exec && command_ != diagnose && !options_.command.empty())

@@ -16,6 +16,7 @@
 #include "cli/grammar.h"
 #include "cli/json.h"
 #include "core/base/option_check.h"
+#include "core/base/option_sentence.h"
 #include "core/base/printable.h"
 #include "core/base/standard_streams.h"
 
@@ -89,7 +90,7 @@ int run(std::vector<std::string> words) {
   } catch (const CLI::ParseError& wrong) {
     // CLI11 misses an argument before it names the word that is too many.
     const std::string sentence = grammar.on_unknown_word();
-    return complain(sentence.empty() ? wrong.what() : sentence, 2);
+    return complain(sentence.empty() ? base::sentence_of(grammar.app(), wrong) : sentence, 2);
   }
   if (const std::string sentence = grammar.mistake(); !sentence.empty())
     return complain(sentence, 2);

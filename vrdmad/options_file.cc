@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "core/base/option_sentence.h"
 #include "core/base/printable.h"
 
 namespace vrdma::vrdmad {
@@ -37,7 +38,9 @@ std::vector<CLI::ConfigItem> OptionsFile::from_config(std::istream& input) const
 }
 
 std::string OptionsFile::sentence(const CLI::ParseError& error) const {
-  std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+    return base::sentence_of(app_, error) + "; see --help";
+  std::string text = base::sentence_of(app_, error);
   for (const auto& [name, line] : lines_)
     if (const size_t at = text.find("--" + name);
         line != 0 && at != std::string::npos &&

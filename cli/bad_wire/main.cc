@@ -14,6 +14,7 @@
 #include "cli/bad_wire/options.h"
 #include "cli/bad_wire/tap.h"
 #include "core/base/option_check.h"
+#include "core/base/option_sentence.h"
 
 namespace {
 
@@ -143,7 +144,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& wrong) {
-    return complain(std::string(wrong.what()) + "; see --help", kUsage);
+    return complain(vrdma::base::sentence_of(app, wrong) + "; see --help", kUsage);
   }
   const Fd stop = await_signals();
   std::array<End, 2> ends;

@@ -208,7 +208,7 @@ class Examination {
     const Process& process = *subject_.process;
     if (process.maps.empty())
       return unknown("library", "this user may not read what " + subject_.who + " has mapped",
-                     "run doctor as root");
+                     remedy_of_refusal());
     const auto mapped = mapped_libraries(process.maps);
     const std::string root = "/proc/" + std::to_string(process.pid) + "/root";
     std::vector<std::string> contents;
@@ -257,7 +257,7 @@ class Examination {
   void judge_silence(const base::Error& error) {
     if (error.code() == EACCES)
       return unknown("daemon", "only root may query vrdmad in " + question_.run_dir,
-                     "run doctor as root");
+                     remedy_of_refusal());
     problem("daemon", error.message(),
             "start vrdmad, or name its run directory with --run-dir or VRDMA_RUN_DIR");
   }
@@ -272,7 +272,7 @@ class Examination {
   void judge_vdevices() {
     if (!probe_.failed.empty())
       return unknown("vdevice", "cannot probe from " + subject_.who + ": " + probe_.failed,
-                     "run doctor as root");
+                     remedy_of_refusal());
     if (!asked_) {
       if (probe_.sockets > 0)
         ok("vdevice",
@@ -306,9 +306,15 @@ class Examination {
                            : "run it where one exists: " + others + ", or create one: " + make);
   }
 
+  // The kernel let this user not look.
+  static std::string remedy_of_refusal() {
+    return ::geteuid() == 0
+               ? "run doctor on the host, with all capabilities, some of which this root lacks"
+               : "run doctor as root";
+  }
   // The daemon was not asked.
   static std::string remedy_of_silence() {
-    return ::geteuid() == 0 ? "run doctor again when vrdmad serves" : "run doctor as root";
+    return ::geteuid() == 0 ? "run doctor again when vrdmad serves" : remedy_of_refusal();
   }
 
   [[nodiscard]] std::string netns_words() const {
@@ -380,9 +386,9 @@ class Examination {
         ok("privileges", "exec gained none");
       else
         unknown("privileges", "this user may not read whether exec gained some",
-                "run doctor as root");
+                remedy_of_refusal());
       if (process.user_namespace.empty())
-        unknown("userns", "not readable by this user", "run doctor as root");
+        unknown("userns", "not readable by this user", remedy_of_refusal());
       else if (const auto own = look_at_process(::getpid());
                own && own->user_namespace != process.user_namespace)
         ok("userns",

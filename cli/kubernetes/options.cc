@@ -7,6 +7,7 @@
 #include "api/client.h"
 #include "cli/kubernetes/plugin/names.h"
 #include "core/base/option_check.h"
+#include "core/base/option_sentence.h"
 #include "core/serve/http.h"
 
 namespace vrdma::cli::kubernetes {
@@ -125,7 +126,7 @@ bool parse(int argc, char** argv, Options* options, int* status) {
     *status = 1;
     return false;
   } catch (const CLI::ParseError& wrong) {
-    std::cerr << "vrdma-device-plugin: " << wrong.what() << "; see --help\n";
+    std::cerr << "vrdma-device-plugin: " << base::sentence_of(app, wrong) << "; see --help\n";
     *status = kUsage;
     return false;
   }

@@ -8,6 +8,7 @@
 #include "cli/node/place.h"
 #include "cli/node/runtime.h"
 #include "cli/node/specification.h"
+#include "core/base/option_sentence.h"
 
 namespace vrdma::cli::node {
 namespace {
@@ -69,7 +70,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& wrong) {
-    std::cerr << "vrdma-node: " << wrong.what() << "; see --help\n";
+    std::cerr << "vrdma-node: " << base::sentence_of(app, wrong) << "; see --help\n";
     return kUsage;
   }
   const Place place{options.place, options.root, VRDMA_VERSION};

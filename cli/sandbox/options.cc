@@ -7,6 +7,7 @@
 #include "cli/bad_wire/direction.h"
 #include "cli/bad_wire/options.h"
 #include "core/base/option_check.h"
+#include "core/base/option_sentence.h"
 
 namespace vrdma::cli::sandbox {
 
@@ -94,7 +95,7 @@ bool parse(int argc, char** argv, Options* options, int* status) {
   } catch (const CLI::ParseError& wrong) {
     const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&wrong) != nullptr;
     *status =
-        complain(std::string(wrong.what()) +
+        complain(base::sentence_of(app, wrong) +
                      (unknown ? "; the command stands behind --, see --help" : "; see --help"),
                  kUsage);
     return false;

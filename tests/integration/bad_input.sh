@@ -55,6 +55,26 @@ refused '1|2' qp create x --netns "$b" --netdev eth0 --quota qp=-1
 refused 1 va create va --netns "$a" --netdev eth0
 refused 1 'eth0|va|10.0.0.1' create x --netns "$a" --netdev eth0 --tenant red
 
+refused 1 "vdevice 'grö.e 1' is not a valid name" create "größe 1" --netns "$b" --netdev eth0
+refused 1 "the vdevice 'x{64}\.\.\.' is not a valid name" create "$(printf 'x%.0s' {1..300})" --netns "$b" --netdev eth0
+refused 2 'NAME is required' create --netns "$b" --netdev eth0
+refused 2 '--netns is required' create x --netdev eth0
+in_b() { create x --netns "$b" --netdev eth0 "$@"; }
+refused 1 "the tenant 'a b' is not a valid name" in_b --tenant 'a b'
+for word in qps QP; do refused 1 "no quota kind '$word'; do you mean qp\?" in_b --quota $word=4; done
+refused 2 "'qp' is not a quota such as qp=64" in_b --quota qp
+refused 2 'quota qp: .* beyond 64 bits' in_b --quota qp=100000000000000000000000
+refused 1 'quota qp: 1000000 is above the maximum, 65536' in_b --quota qp=1000000
+refused 2 "quota qp : ' 4' is not a number" in_b --quota 'qp = 4'
+refused 2 'quota qp is named twice' in_b --quota qp=4,qp=5
+refused 1 'quota qp is named twice' in_b --quota qp=4 --quota qp=5
+refused 1 "no permission 'everything': there are raw-packet, qp1" in_b --allow everything
+refused 2 "--gid-layout: 'foo' is not one of dense, mlx5" in_b --gid-layout foo
+refused 1 "'10.0.0.0/99' is not an address prefix such as" in_b --addresses 10.0.0.0/99
+refused 1 'the owner: there is no process 99999' in_b --owner 99999
+refused 1 "label 'foo' is not KEY=VALUE" in_b --label foo
+refused 1 "value of label 'city' is invalid: .* printable ASCII" in_b --label city=Zürich
+
 say "other commands"
 refused 1 nobody ctl vdev show nobody
 refused 1 nobody ctl vdev delete nobody
@@ -67,6 +87,44 @@ refused '1|2' frogs ctl quota set va frogs=1
 refused '1|2' "$T/nowhere" ctl cdi generate -o - --classes "$T/nowhere"
 refused 2 '.' ctl vdev create
 refused 2 '.' ctl frobnicate
+refused 2 "there is no command 'list'; there are vdev, quota" ctl list
+refused 2 "the command of 'quota' is missing; there are show, set" ctl quota
+refused 2 'a command is missing; there are vdev, quota' ctl
+refused 2 'NAME is required' ctl vdev delete
+refused 1 "no vdevice 'id:999'" ctl vdev show id:999
+refused 2 "'vb' is one argument too many for 'list'" ctl vdev list va vb
+refused 2 "no option '-l' in 'list'; see --help" ctl vdev list -l
+refused 2 "no option '--tennant=red' in 'list'; do you mean --tenant\?; see --help" ctl vdev list --tennant=red
+refused 2 '--tenant wants a value: TENANT' ctl vdev list --tenant
+refused 2 "--output: 'yaml' is not one of table, json" ctl vdev list -o yaml
+refused 2 "no column 'nope'; there are NAME, STATE" ctl vdev list --columns nope
+refused 1 '^\{"error":"there is no vdevice .nobody.","errno":2\}$' ctl vdev show nobody -j
+refused 2 'QUOTA is required' ctl quota set va
+refused 1 'worker_memory: 1024 would block everything; the minimum is' ctl quota set va worker_memory=1k
+refused 1 'the default, 5, is above the ceiling, 3' ctl tenant set acme --default qp=5 --ceiling qp=3
+for words in "stats nobody" "quota show nobody" "tenant show nobody" "parent show nobody" "stats tenant/nobody" "gid list nobody" \
+  "qp list nobody" "conn list nobody"; do
+  # shellcheck disable=SC2086
+  refused 1 "(no vdevice|tenant|parent) 'nobody'" ctl $words
+done
+refused 2 "--reach: 'moon' is not one of host, network, wire" ctl fabric set f --reach moon
+refused 2 'give --reach, --peers, or both' ctl fabric set f
+refused 2 "give the program after --, as in" ctl exec va
+refused 2 "give the program after --, as in" ctl exec va ibv_devices
+refused 127 'cannot run no-such-program: No such file' ctl exec va -- no-such-program
+refused 1 'there is no process 999999' ctl doctor 999999
+refused 1 "'abc' is not a process id" ctl doctor abc
+refused 1 "'foo' is not an IP address" ctl doctor --to foo
+refused 1 "no netns 'nowhere'" ctl doctor --netns nowhere
+refused 1 "no program 'no-such' in PATH" ctl doctor -- no-such
+refused 2 "--interval: '0' is not 0.05 to 3600 seconds" ctl top --interval 0
+refused 2 "--sort: 'colour' is not one of bytes, requests" ctl top --once --sort colour
+refused 2 "no command 'tcsh' in 'completion'; there are bash, zsh, fish" ctl completion tcsh
+refused 2 "'yesterday' is no time such as 10m, 2h" ctl events --since yesterday
+refused 2 "--for: 'moon' is not one of active, gone" ctl wait va --for moon
+refused 1 "the time is over: vdevice 'va' is ACTIVE" ctl wait va --for gone --timeout 0.1
+printf '[small]\nfoo = 1\n' >"$T/classes.conf"
+refused 1 "class 'small': there is no key 'foo'; there are allow" ctl cdi generate -o - --classes "$T/classes.conf"
 refused 125 nobody ctl exec nobody -- true
 refused 2 "'.xff' is not UTF-8" ctl vdev show $'\xff'
 refused 2 'NAME: it is empty' ctl vdev show ''
@@ -123,6 +181,21 @@ refused 2 "daemon-grace: 'nan'" second --run-dir "$T/run3" --daemon-grace nan
 refused '1|2' loud second --run-dir "$T/run3" --log-level loud
 echo 'log_level = "error"' >"$T/conf"  # which is log-level
 refused 2 "$T/conf, line 1: there is no option 'log_level'\$" second --run-dir "$T/run3" --config "$T/conf"
+
+refused 2 "'stray' is one argument too many; see --help" second stray
+refused 2 "there is no option '--grace'; see --help" second --grace 1h
+refused 2 "there is no option '--metric'; do you mean --metrics\?; see --help" second --metric x
+refused 2 "daemon-grace: '1h' is not 0 to 3600 seconds" second --run-dir "$T/run3" --daemon-grace 1h
+
+say "a sandbox"
+sandbox() { timeout 20 "$BUILD/bin/vrdma-sandbox" "$@"; }
+refused 2 'give the command after --, as in' sandbox
+refused 2 "'ibv_devices' is one argument too many; the command stands behind --" sandbox ibv_devices
+refused 2 "no option '--loses'; do you mean --loss\?; the command stands behind --" sandbox --loses 1 -- true
+for count in 0 65 abc; do refused 2 "--vdevices: '$count' is not 1 to 64" sandbox --vdevices $count -- true; done
+refused 2 '--pair wants two commands' sandbox --pair -- true
+refused 2 'options of a bad network, such as --loss, want --pair' sandbox --loss 1 -- true
+for loss in 101 abc; do refused 2 "--loss: '$loss' is not 0 to 100 percent" sandbox --pair --loss $loss -- true -- true; done
 
 say "a file that is none of options"
 refused 2 '/etc/passwd, line 1: this is no option: write NAME = VALUE$' second --config /etc/passwd

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/name.h"
+#include "core/base/option_check.h"
 #include "core/base/printable.h"
 #include "core/verbs/mtu.h"
 #include "gid/interface.h"
@@ -41,7 +42,7 @@ std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
 
 Result<void> check_name(const std::string& what, const std::string& name) {
   if (base::is_name(name)) return {};
-  return fail(EINVAL, what + " '" + base::printable(name) + "' " + std::string(base::kNameRule));
+  return fail(EINVAL, what + " " + base::in_quotes(name) + " " + std::string(base::kNameRule));
 }
 
 Result<void> check_group(const std::string& what, const std::string& name) {
