@@ -3,7 +3,8 @@
 A Metric is ours, some peers, and goals for their ratio or (no peer) for ours. A Point is one size of
 the plots: several probes, ours named "vrdma ...". A Growth is time and memory over a count. Neighbours
 is a victim's times beside attacks. Gaps are how long WRITEs stop at restarts, Starts how long workers
-take to start. Containers are two containers that communicate in several ways.
+take to start. Containers are two containers that communicate in several ways. Operators is what their
+work costs, and what tenants notice of it.
 """
 
 from dataclasses import dataclass, field
@@ -59,6 +60,15 @@ class Gaps:
 class Starts:
     key: str
     count: int
+
+
+@dataclass
+class Operators:
+    key: str
+    tenants: int
+    each: int  # vdevices of a tenant
+    sends: int
+    seconds: float  # of a page, and of opening devices
 
 
 @dataclass
@@ -191,6 +201,7 @@ def metrics(quick):
             containers.Test("64 KiB tags", "MiB/s", "tag_bw", 1 << 16, 10000 // n, 5, (">=", 1.0)),
             containers.Test("1 MiB tags", "MiB/s", "tag_bw", 1 << 20, 2000 // n, 5, (">=", 1.0)),
         ]),
+        Operators("operators", *((2, 2, 200, 0.5) if quick else (50, 20, 100000, 6))),
         Starts("worker_start", 5 if quick else 200),
         Gaps("restart_gaps", [2, 4] if quick else [2, 256], 1 if quick else 9),
     ]

@@ -6,6 +6,7 @@ import platform
 import statistics
 import time
 
+import operators
 import plot
 from containers import ONE_TENANT, POSIX, TCP
 
@@ -135,6 +136,20 @@ def victims_table(entry):
               "took includes the attackers.\n")
 
 
+def operators_table(entry):
+    found = entry["operators"]
+    names = [name for name in found["cost"] if name != "pictures"]
+    many = f"{entry['vdevices']:,} vdevices of {entry['of']} tenants"
+    rows = [[title] + [spread(found["tenants"][name][time]) for time in operators.TIMES]
+            for name, title in operators.BESIDE.items()]
+    return (f"### an open page with {many} (percent of a processor)\n\n"
+            + table(names + ["pictures a second"], [[spread(found["cost"][name]) for name in [*names, "pictures"]]])
+            + f"\n\n### tenants beside an operator with {many} (us)\n\n"
+            + table(["beside", *operators.TIMES], rows)
+            + f"\n\n{len(found['tenants']['alone'][operators.TIMES[0]])} rounds. "
+            + f"{load_of(entry['loads']).capitalize()}.\n")
+
+
 STARTS = {"first": "no worker runs: it is started", "later": "the worker runs"}
 
 
@@ -220,6 +235,7 @@ class Results:
         parts += [growth_table(growth) for growth in growths]
         parts += [victims_table(entry) for entry in entries if "victims" in entry]
         parts += [containers_table(entry) for entry in entries if "containers" in entry]
+        parts += [operators_table(entry) for entry in entries if "operators" in entry]
         parts += [starts_table(entry) for entry in entries if "starts" in entry]
         parts += [gaps_table(entry) for entry in entries if "gaps" in entry]
         return "\n\n".join(part.strip() for part in parts) + "\n"

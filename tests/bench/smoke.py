@@ -18,12 +18,13 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, HERE)
 
 import containers
+import operators
 
 # Beside each: the number of peers.
 NETWORK = {"network_lat": 2, "network_asleep": 1, "network_write_1500": 2, "network_write_9000": 2, "network_rate": 1,
            "network_qps": 1, "network_loss": 1, "network_silent": 1}
 METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "connections_direct",
-           "latency_2", "latency_4096", *NETWORK, "scale_qps", "neighbours", "worker_start", "restart_gaps"]
+           "latency_2", "latency_4096", *NETWORK, "scale_qps", "neighbours", "operators", "worker_start", "restart_gaps"]
 FAULTS = []
 
 
@@ -72,6 +73,12 @@ def check_json(folder):
             times = [row[what][name] for name in ("median", "p99", "p999", "max")]
             expect(row[what]["count"] > 0 and 0 < times[0] and times == sorted(times),
                    f"neighbours: {what} beside {row['attack']} is not whole")
+    found = entries["operators"]["operators"]
+    expect(all(len(values) == 1 and values[0] >= 0 for values in found["cost"].values()) and
+           found["cost"]["pictures"][0] > 0, "operators: the page's cost is not whole")
+    expect(list(found["tenants"]) == list(operators.BESIDE) and
+           all(numbers(times[name], 1) for times in found["tenants"].values() for name in operators.TIMES),
+           "operators: not one number of each time")
     starts = entries["worker_start"]["starts"]
     for what in ("first", "later"):
         times = [starts[what][name] for name in ("median", "p99", "p999", "max")]
@@ -88,10 +95,12 @@ def check_table(text):
                   "2 B send over a network", "1 MiB writes over a network of MTU 9,000"):
         expect(re.search(rf"^\| {title}.* (yes|no) \| \d+ % \|$", text, re.MULTILINE),
                f"the table has no verdict on: {title}")
-    expect(text.count("load average") + text.count("Load average") == 6, "the loads are not told")
+    expect(text.count("load average") + text.count("Load average") == 7, "the loads are not told")
     expect(re.search(r"^\| 4,096 \|( [\d.,]+ \|){8}$", text, re.MULTILINE), "no row of 4,096 bytes")
     expect(len(re.findall(r"^\| (?:no attack|[^|]*1 MiB[^|]*|endless connections[^|]*) \| (?:–|same|other) "
                           r"\|( [\d.,]+ \|){8}$", text, re.MULTILINE)) == 5, "no row of neighbours")
+    expect(len(re.findall(r"^\| (?:nothing|an operator at [a-z ]+) \|( [\d.,]+ \|){4}$", text, re.MULTILINE)) == 3,
+           "no row of tenants beside an operator")
     expect(re.search(r"^\| no worker runs: it is started \|( [\d.,]+ \|){4}$", text, re.MULTILINE),
            "no row of starts of workers")
     expect(re.search(r"^\| 4 \|( [\d.,]+ \|){3}$", text, re.MULTILINE), "no row of gaps")
