@@ -34,6 +34,17 @@ inline std::string sentence_of(const CLI::App& app, const CLI::ParseError& error
   if (const auto words = app.remaining();
       dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !words.empty())
     return sentence_of_unknown(app, words[0]);
+  if (text == "A subcommand is required") {
+    std::string names;
+    for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; }))
+      names += (names.empty() ? "" : ", ") + one->get_name();
+    return "a command is missing; there are " + names;
+  }
+  // "--log-level: At Most 1 required but received 2"
+  constexpr std::string_view kOnce = ": At Most 1 required but received ";
+  if (const size_t at = text.find(kOnce); at != std::string::npos)
+    return text.substr(0, at) + " is given " + text.substr(at + kOnce.size()) +
+           " times: once is enough";
   // "--tenant: 1 required TENANT missing"
   constexpr std::string_view kMiddle = ": 1 required ", kEnd = " missing";
   if (const size_t at = text.find(kMiddle); at != std::string::npos && text.ends_with(kEnd)) {

@@ -185,6 +185,7 @@ refused 2 "$T/conf, line 1: there is no option 'log_level'\$" second --run-dir "
 refused 2 "'stray' is one argument too many; see --help" second stray
 refused 2 "there is no option '--grace'; see --help" second --grace 1h
 refused 2 "there is no option '--metric'; do you mean --metrics\?; see --help" second --metric x
+refused 2 '--log-level is given 2 times: once is enough' second --log-level info
 refused 2 "daemon-grace: '1h' is not 0 to 3600 seconds" second --run-dir "$T/run3" --daemon-grace 1h
 
 say "a sandbox"
@@ -193,6 +194,7 @@ refused 2 'give the command after --, as in' sandbox
 refused 2 "'ibv_devices' is one argument too many; the command stands behind --" sandbox ibv_devices
 refused 2 "no option '--loses'; do you mean --loss\?; the command stands behind --" sandbox --loses 1 -- true
 for count in 0 65 abc; do refused 2 "--vdevices: '$count' is not 1 to 64" sandbox --vdevices $count -- true; done
+refused 2 '--seed is given 2 times: once is enough' sandbox --seed 1 --seed 2 -- true
 refused 2 '--pair wants two commands' sandbox --pair -- true
 refused 2 'options of a bad network, such as --loss, want --pair' sandbox --loss 1 -- true
 for loss in 101 abc; do refused 2 "--loss: '$loss' is not 0 to 100 percent" sandbox --pair --loss $loss -- true -- true; done

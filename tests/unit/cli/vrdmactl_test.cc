@@ -60,6 +60,8 @@ TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
   expect_failure({"vdev", "list", "--tennant", "red"}, 2,
                  "there is no option '--tennant' in 'list'; do you mean --tenant?; see --help");
   expect_failure({"vdev", "list", "--tenant"}, 2, "--tenant wants a value: TENANT");
+  expect_failure({"vdev", "list", "--tenant", "a", "--tenant", "b"}, 2,
+                 "--tenant is given 2 times: once is enough");
   expect_failure({"vdev", "delete"}, 2, "NAME is required");
   expect_failure({"parent", "list", "x"}, 2, "'x' is one argument too many for 'list'; see --help");
   EXPECT_THAT(run({"-j", "--run-dir", "/r", "help", "vdev"}).out, HasSubstr("create"));
