@@ -114,10 +114,12 @@ class Door {
       return;
     }
     auto server =
-        VfioServer::serve(loop_, std::move(connection), function_, [this](const std::string& why) {
-          base::log_info(why.empty() ? "the VMM has gone" : "the VMM is cut off: " + why);
-          loop_.post([this] { leave(); });
-        });
+        VfioServer::serve(loop_, std::move(connection), function_, progress_,
+                          [this](const std::string& why) {
+                            base::log_info(why.empty() ? "the VMM has gone"
+                                                       : "the VMM is cut off: " + why);
+                            loop_.post([this] { leave(); });
+                          });
     if (!server) {
       base::log_warning("a VMM cannot be served: " + server.error().message());
       return;
@@ -129,6 +131,7 @@ class Door {
  private:
   void leave() {
     server_.reset();
+    progress_.clear();
     function_.reset();
     function_.unmap_all();
     for (uint32_t i = 0; i < function_.vectors(); ++i) function_.set_vector(i, {});
@@ -145,6 +148,7 @@ class Door {
 
   base::EventLoop& loop_;
   PciFunction& function_;
+  pvrdma::vfio::Progress progress_;
   std::unique_ptr<VfioServer> server_;
 };
 

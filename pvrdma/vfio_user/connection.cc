@@ -1,9 +1,11 @@
-// The header is read first, and then exactly the rest: a read never takes bytes of two messages, so
-// the descriptors that the kernel hands out with it belong to this message.
+// The header is read first, and then exactly the message: a read never has bytes of two messages,
+// so the descriptors that the kernel hands out with it belong to this message.
 #include "pvrdma/vfio_user/connection.h"
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -21,9 +23,7 @@ void keep_from_waiting(int fd) {
   (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);  // not of others
 }
 
-}  // namespace
-
-void Connection::take_descriptors(const msghdr& message) {
+void take_descriptors(const msghdr& message, std::vector<base::Fd>* to) {
   for (const cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(const_cast<msghdr*>(&message), const_cast<cmsghdr*>(part))) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -32,10 +32,12 @@ void Connection::take_descriptors(const msghdr& message) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
       keep_from_waiting(fd);
-      request_.descriptors.emplace_back(fd);
+      to->emplace_back(fd);
     }
   }
 }
+
+}  // namespace
 
 std::string Connection::objection() const {
   const Header& header = request_.header;
@@ -48,33 +50,76 @@ std::string Connection::objection() const {
   return {};
 }
 
+// An option of the socket that the process before may have left.
+Connection::Connection(base::Fd socket) : socket_(std::move(socket)) {
+  offset_ = 0;
+  look_from(-1);
+}
+
+void Connection::look_from(int offset) {
+  if (offset_ == offset) return;
+  (void)::setsockopt(socket_.get(), SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset);
+  offset_ = offset;
+}
+
+base::Result<size_t> Connection::look(std::span<iovec> parts, msghdr* message, size_t* at) {
+  look_from(*at == 0 ? -1 : static_cast<int>(*at));
+  message->msg_iov = parts.data();
+  message->msg_iovlen = parts.size();
+  const ssize_t count =
+      ::recvmsg(socket_.get(), message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  // ECONNRESET: it has gone without reading all answers.
+  if (count < 0 && errno != ECONNRESET) return base::fail_errno("receive from the VMM");
+  if (count <= 0)
+    return base::fail(ECONNRESET, header_seen_ == 0 ? "" : "the VMM has gone within a message");
+  *at += static_cast<size_t>(count);
+  if (offset_ >= 0) offset_ += static_cast<int>(count);
+  return static_cast<size_t>(count);
+}
+
 base::Result<bool> Connection::receive(int& reads) {
   Header& header = request_.header;
-  if (received_ == 0) request_.descriptors.clear();
-  while (received_ < sizeof header || received_ < header.size) {
+  if (header_seen_ == 0) request_.descriptors.clear();
+  while (header_seen_ < sizeof header) {
     if (reads-- <= 0) return false;
-    const bool in_header = received_ < sizeof header;
-    iovec part{};
-    if (in_header)
-      part = {reinterpret_cast<uint8_t*>(&header) + received_, sizeof header - received_};
-    else
-      part = {request_.payload.data() + (received_ - sizeof header), header.size - received_};
+    iovec part{reinterpret_cast<uint8_t*>(&header) + header_seen_, sizeof header - header_seen_};
+    msghdr message{};
+    const auto count = look({&part, 1}, &message, &header_seen_);
+    if (!count) return base::pass(count.error());
+    if (*count == 0) return false;
+    if (header_seen_ < sizeof header) continue;
+    if (std::string why = objection(); !why.empty()) return base::fail(EPROTO, std::move(why));
+    request_.payload.resize(header.size - sizeof header);
+    seen_ = 0;
+  }
+  // Descriptors come with each look at the bytes that they were sent with, so all of the request is
+  // looked at once more, and each byte once. A look that has found its bytes goes on to the next
+  // descriptors, also of a later message, and ends there: one more byte tells them apart.
+  while (seen_ < header.size) {
+    if (reads-- <= 0) return false;
+    Header again;
+    uint8_t next = 0;
+    std::array<iovec, 3> parts{};
+    const size_t in_header = std::min(seen_, sizeof again);
+    parts[0] = {reinterpret_cast<uint8_t*>(&again) + in_header, sizeof again - in_header};
+    parts[1] = {request_.payload.data() + (seen_ - in_header),
+                header.size - std::max(seen_, sizeof again)};
+    parts[2] = {&next, 1};
     alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))];
     msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    // ECONNRESET: it has gone without reading all answers.
-    if (count < 0 && errno != ECONNRESET) return base::fail_errno("receive from the VMM");
-    if (count <= 0)
-      return base::fail(ECONNRESET, received_ == 0 ? "" : "the VMM has gone within a message");
-    take_descriptors(message);
-    received_ += static_cast<size_t>(count);
-    const std::string with =
-        received_ < sizeof header ? "a message" : "a " + name_of(header.message);
+    const auto count = look(parts, &message, &seen_);
+    if (!count) return base::pass(count.error());
+    if (*count == 0) return false;
+    if (seen_ > header.size) {
+      std::vector<base::Fd> of_another;
+      take_descriptors(message, &of_another);
+      break;
+    }
+    take_descriptors(message, &request_.descriptors);
+    const std::string with = "a " + name_of(header.message);
     if (request_.descriptors.size() > kMostFds)
       return base::fail(EPROTO, "the VMM sends more than " + std::to_string(kMostFds) +
                                     " descriptors with " + with);
@@ -82,13 +127,38 @@ base::Result<bool> Connection::receive(int& reads) {
     if ((message.msg_flags & MSG_CTRUNC) != 0)
       return base::fail(EPROTO, "the VMM sends more descriptors with " + with +
                                     " than the protocol or this process may have");
-    if (in_header && received_ == sizeof header) {
-      if (std::string why = objection(); !why.empty()) return base::fail(EPROTO, std::move(why));
-      request_.payload.resize(header.size - sizeof header);
-    }
   }
-  received_ = 0;
   return true;
+}
+
+uint8_t Connection::last_byte() const {
+  if (!request_.payload.empty()) return request_.payload.back();
+  return reinterpret_cast<const uint8_t*>(&request_.header)[sizeof(Header) - 1];
+}
+
+bool Connection::begins_with(const Header& header) {
+  Header found{};
+  return ::recv(socket_.get(), &found, sizeof found, MSG_PEEK | MSG_DONTWAIT) == sizeof found &&
+         std::memcmp(&found, &header, sizeof found) == 0;
+}
+
+base::Result<void> Connection::take(uint32_t size, uint8_t* last) {
+  look_from(-1);
+  header_seen_ = 0;
+  taken_.resize(size);
+  // In one call, if descriptors came with its first bytes at the latest.
+  for (size_t taken = 0; taken < size;) {
+    iovec parts[2] = {{taken_.data() + taken, size - 1 - taken}, {last, 1}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return base::fail_errno("take a message of the VMM");
+    if (count == 0) return base::fail(ECONNRESET, "the VMM has gone within a message");
+    taken += static_cast<size_t>(count);
+  }
+  return {};
 }
 
 base::Result<void> Connection::send_some(const std::vector<uint8_t>& bytes, const base::Fd* file,
@@ -122,24 +192,15 @@ base::Result<void> Connection::send_some(const std::vector<uint8_t>& bytes, cons
 
 base::Result<void> Connection::send(std::vector<uint8_t>& bytes, const base::Fd* file) {
   size_t sent = 0;
-  if (unsent_.empty()) {
-    if (auto done = send_some(bytes, file, sent); !done) return done;
-    if (sent == bytes.size()) return {};
-  }
-  if (unsent_.size() >= kMostUnsent)
-    return base::fail(ENOBUFS, "the VMM does not read its answers, of which " +
-                                   std::to_string(kMostUnsent) + " wait");
-  unsent_.push_back({std::move(bytes), file, sent});
+  if (auto done = send_some(bytes, file, sent); !done) return done;
+  if (sent < bytes.size()) unsent_ = Answer{std::move(bytes), file, sent};
   return {};
 }
 
 base::Result<void> Connection::flush() {
-  while (!unsent_.empty()) {
-    Answer& first = unsent_.front();
-    if (auto done = send_some(first.bytes, first.file, first.sent); !done) return done;
-    if (first.sent < first.bytes.size()) return {};
-    unsent_.pop_front();
-  }
+  if (!unsent_) return {};
+  if (auto done = send_some(unsent_->bytes, unsent_->file, unsent_->sent); !done) return done;
+  if (unsent_->sent == unsent_->bytes.size()) unsent_.reset();
   return {};
 }
 

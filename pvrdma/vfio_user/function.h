@@ -62,6 +62,12 @@ class Function {
 
   // The VM starts anew.
   virtual void reset() = 0;
+
+  // Around the moment from which on a message counts, also for the next process (progress.h):
+  // before, what the calls above changed must be in memory that outlives this one; after, what was
+  // kept for the case that they did not count may go.
+  virtual void before_note() {}
+  virtual void noted() {}
 };
 
 }  // namespace vrdma::pvrdma

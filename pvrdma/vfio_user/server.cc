@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/log.h"
+
 namespace vrdma::pvrdma {
 
 using namespace vfio;  // NOLINT(google-build-using-namespace): the messages of this file
@@ -16,7 +18,7 @@ using namespace vfio;  // NOLINT(google-build-using-namespace): the messages of 
 namespace {
 
 // In a pass of the loop, so that a VMM that sends without end, or a byte at a time, does not keep
-// the rest waiting. A message takes one read, or two with a payload.
+// the rest waiting. A message is looked at twice.
 constexpr int kReadsPerPass = 128;
 // QEMU takes no answer that is longer than what it proposed, and proposes 198 bytes.
 constexpr std::string_view kCapabilities =
@@ -36,27 +38,61 @@ bool is_range(uint64_t address, uint64_t length) {
 
 }  // namespace
 
-VfioServer::VfioServer(base::EventLoop& loop, Function& function, base::Fd connection,
-                       std::function<void(const std::string&)> ended)
+VfioServer::VfioServer(base::EventLoop& loop, Function& function, Progress& progress,
+                       base::Fd connection, std::function<void(const std::string&)> ended)
     : loop_(loop),
       function_(function),
+      progress_(progress),
       connection_(std::move(connection)),
       ended_(std::move(ended)) {}
 
 base::Result<std::unique_ptr<VfioServer>> VfioServer::serve(
-    base::EventLoop& loop, base::Fd connection, Function& function,
+    base::EventLoop& loop, base::Fd connection, Function& function, Progress& progress,
     std::function<void(const std::string&)> ended) {
   std::unique_ptr<VfioServer> server(
-      new VfioServer(loop, function, std::move(connection), std::move(ended)));
+      new VfioServer(loop, function, progress, std::move(connection), std::move(ended)));
+  if (auto done = server->resume(); !done) return base::pass(std::move(done.error()));
   if (auto done = server->watch(); !done) return base::pass(std::move(done.error()));
   return server;
+}
+
+base::Result<void> VfioServer::resume() {
+  const uint64_t noted = progress_.noted;
+  Progress::Noted& last = progress_.of(noted);
+  negotiated_ = noted > progress_.cleared && last.negotiated;
+  if (progress_.begun > noted && ++progress_.deaths >= Progress::kMostDeaths) refuses_ = true;
+  if (progress_.answered >= noted) return {};
+  const Header header = last.header;
+  const bool had_left = last.taken == last.last;
+  if (!had_left) {
+    if (header.size < sizeof header || header.size > kMostBytes || !connection_.begins_with(header))
+      return base::fail(EPROTO, "the image of the device does not fit the VMM's connection");
+    if (auto done = connection_.take(header.size, &last.taken); !done) return done;
+  }
+  if (last.length != 0) {
+    const base::Fd* file = nullptr;
+    if (had_left && last.length > sizeof(Header)) {  // and its answer, perhaps
+      const Header unknown{header.id, header.message, sizeof unknown, kReplyType | kError, EIO};
+      answer_.assign(sizeof unknown, 0);
+      std::memcpy(answer_.data(), &unknown, sizeof unknown);
+    } else {
+      answer_.assign(last.answer.begin(),
+                     last.answer.begin() + std::min<ptrdiff_t>(last.length, Progress::kMostAnswer));
+      if (last.file != 0 && last.file <= kRegions)
+        file = function_.region(last.file - 1).mappable.file;
+    }
+    if (auto sent = connection_.send(answer_, file); !sent) return sent;
+  }
+  settle();
+  return {};
 }
 
 base::Result<void> VfioServer::watch() {
   watch_.reset();
   watches_room_ = connection_.has_unsent();
-  auto watch = loop_.watch(connection_.fd(), watches_room_ ? EPOLLIN | EPOLLOUT : EPOLLIN,
-                           [this](uint32_t events) { on_ready(events); });
+  // For edges, because a message in pieces stays in the socket.
+  auto watch = loop_.watch(connection_.fd(), EPOLLET | EPOLLIN | (watches_room_ ? EPOLLOUT : 0u),
+                           [this](uint32_t) { on_ready(); });
   if (!watch) return base::pass(std::move(watch.error()));
   watch_ = std::move(*watch);
   return {};
@@ -64,23 +100,36 @@ base::Result<void> VfioServer::watch() {
 
 void VfioServer::end(const std::string& why) {
   watch_.reset();
+  again_.reset();
   connection_.descriptors().clear();
   std::exchange(ended_, nullptr)(why);
 }
 
-void VfioServer::on_ready(uint32_t events) {
+void VfioServer::settle() {
+  if (!connection_.has_unsent()) progress_.answered.store(progress_.noted);
+}
+
+void VfioServer::on_ready() {
   base::Result<void> done;
-  if ((events & EPOLLOUT) != 0) done = connection_.flush();
-  for (int reads = kReadsPerPass; done;) {
+  if (connection_.has_unsent()) {
+    done = connection_.flush();
+    settle();
+  }
+  int reads = kReadsPerPass;
+  while (done) {
     const auto more = serve_one(reads);
     if (!more) done = base::pass(more.error());
     if (!more || !*more) break;
   }
   if (done && connection_.has_unsent() != watches_room_) done = watch();
-  if (!done) end(done.error().message());
+  if (!done)
+    end(done.error().message());
+  else if (reads <= 0)
+    again_ = loop_.after({}, [this] { on_ready(); });
 }
 
 base::Result<bool> VfioServer::serve_one(int& reads) {
+  if (connection_.has_unsent()) return false;
   if (auto complete = connection_.receive(reads); !complete || !*complete) return complete;
   const Header header = connection_.request().header;
   const auto message = static_cast<Message>(header.message);
@@ -88,17 +137,33 @@ base::Result<bool> VfioServer::serve_one(int& reads) {
     return base::fail(EPROTO,
                       "the VMM begins with " + name_of(header.message) + " instead of VERSION");
   answer_.assign(sizeof header, 0);
-  answer_file_ = nullptr;
-  const int error = execute(message);
-  if ((header.flags & kNoReply) == 0) {
-    const Header reply{header.id, header.message, static_cast<uint32_t>(answer_.size()),
-                       kReplyType | (error != 0 ? kError : 0), static_cast<uint32_t>(error)};
-    std::memcpy(answer_.data(), &reply, sizeof reply);
-    if (auto sent = connection_.send(answer_, answer_file_); !sent)
+  answer_file_ = 0;
+  progress_.begin();
+  const int error = std::exchange(refuses_, false) ? refuse(header) : execute(message);
+  const Header reply{header.id, header.message, static_cast<uint32_t>(answer_.size()),
+                     kReplyType | (error != 0 ? kError : 0), static_cast<uint32_t>(error)};
+  std::memcpy(answer_.data(), &reply, sizeof reply);
+  if ((header.flags & kNoReply) != 0) answer_.clear();
+  const uint32_t file = answer_.empty() ? 0 : answer_file_;
+  function_.before_note();
+  progress_.note(header, connection_.last_byte(), negotiated_, answer_, file);
+  function_.noted();
+  if (auto taken = connection_.take(header.size, &progress_.of(progress_.noted).taken); !taken)
+    return base::pass(std::move(taken.error()));
+  if (!answer_.empty()) {
+    const base::Fd* const with = file != 0 ? function_.region(file - 1).mappable.file : nullptr;
+    if (auto sent = connection_.send(answer_, with); !sent)
       return base::pass(std::move(sent.error()));
   }
+  settle();
   if (error == 0 && is_access(message)) function_.answered();
   return true;
+}
+
+int VfioServer::refuse(const Header& header) const {
+  base::log_warning("a " + name_of(header.message) + " of the VMM is refused: " +
+                    std::to_string(Progress::kMostDeaths) + " processes died of it");
+  return EIO;
 }
 
 // --- answering ---
@@ -228,7 +293,7 @@ int VfioServer::region_info() {
   append(info);
   if (room >= info.argsz)
     append(SparseMap{1, 1, 0, 1, 0, shape.mappable.offset, shape.mappable.length});
-  answer_file_ = shape.mappable.file;
+  answer_file_ = info.index + 1;
   return 0;
 }
 

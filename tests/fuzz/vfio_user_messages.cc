@@ -29,11 +29,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   {
     auto loop = base::EventLoop::create().value();
     Model function;
+    vfio::Progress progress;
     int ends[2];
     must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     bool ended = false;
     const auto server =
-        VfioServer::serve(*loop, base::Fd(ends[0]), function, [&](const std::string&) {
+        VfioServer::serve(*loop, base::Fd(ends[0]), function, progress, [&](const std::string&) {
           must(!ended);
           ended = true;
         }).value();

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -119,9 +120,11 @@ class Vmm {
       return {};
     return answer;
   }
+  // The server has hung up, perhaps without having taken the last message.
   [[nodiscard]] bool is_over() {
     char byte = 0;
-    return ::recv(connection_.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    const ssize_t count = ::recv(connection_.get(), &byte, 1, MSG_DONTWAIT);
+    return count == 0 || (count < 0 && errno == ECONNRESET);
   }
   void hang_up() { connection_.reset(); }
   [[nodiscard]] uint16_t last_id() const { return id_; }

@@ -18,16 +18,23 @@ namespace vrdma::pvrdma {
 struct Served {
   Served() : vmm(connect(), [this] { go_on(); }) {}
 
-  // The server gets another connection; the VMM's end of it.
-  base::Fd connect() {
+  // The server gets another connection; the VMM's end of it. `room`: for answers, as SO_SNDBUF has
+  // it; 0: as usual.
+  base::Fd connect(int room = 0) {
     int ends[2];
     EXPECT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+    if (room != 0) {
+      EXPECT_EQ(0, ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room));
+    }
     ended = false;
-    server = VfioServer::serve(*loop, base::Fd(ends[0]), function, [this](const std::string& why) {
-               EXPECT_FALSE(ended);
-               ended = true;
-               reason = why;
-             }).value();
+    progress.clear();
+    server = VfioServer::serve(*loop, base::Fd(ends[0]), function, progress,
+                               [this](const std::string& why) {
+                                 EXPECT_FALSE(ended);
+                                 ended = true;
+                                 reason = why;
+                               })
+                 .value();
     return base::Fd(ends[1]);
   }
   void go_on() {
@@ -54,6 +61,7 @@ struct Served {
 
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   Model function;
+  vfio::Progress progress;
   std::unique_ptr<VfioServer> server;
   bool ended = false;
   std::string reason;
