@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <csignal>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -45,7 +46,7 @@ base::Result<void> keep_others_out() {
   return {};
 }
 
-base::Result<void> confine_system_calls() {
+base::Result<void> confine_system_calls(Role role) {
   if (!kFilters) return {};
   const std::unique_ptr<void, void (*)(scmp_filter_ctx)> filter(
       ::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
@@ -59,6 +60,11 @@ base::Result<void> confine_system_calls() {
   };
   std::istringstream names(kAllowed);
   for (std::string name; names >> name;) allow(name);
+  if (role == Role::kKeeper) {
+    std::istringstream more("fchmod ftruncate prctl seccomp socketpair wait4");
+    for (std::string name; more >> name;) allow(name);
+    allow("kill", SCMP_A1(SCMP_CMP_EQ, SIGKILL));
+  }
   constexpr uint64_t kWrites = O_ACCMODE | O_CREAT | O_TRUNC;
   constexpr uint64_t kNamespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
                                    CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;

@@ -1,5 +1,6 @@
-// vrdma-pvrdma: a vdevice as the PCI function of a virtual machine. main() reads the options and
-// waits for the VMM; function/pci_function.h is what the machine sees.
+// vrdma-pvrdma: a vdevice as the PCI function of a virtual machine. main() reads the options, and
+// becomes the keeper (keeper/keeper.h); its child waits for the VMM. function/pci_function.h is
+// what the machine sees.
 #include <getopt.h>
 #include <grp.h>
 #include <pwd.h>
@@ -19,10 +20,10 @@
 #include "core/base/log.h"
 #include "core/base/printable.h"
 #include "core/base/standard_streams.h"
-#include "core/serve/acceptor.h"
 #include "core/serve/unix_path.h"
 #include "pvrdma/confine.h"
 #include "pvrdma/function/pci_function.h"
+#include "pvrdma/keeper/keeper.h"
 #include "pvrdma/vfio_user/server.h"
 
 namespace {
@@ -31,6 +32,10 @@ using namespace vrdma;
 using base::Fd;
 using base::Result;
 using pvrdma::Adapter;
+using pvrdma::Charge;
+using pvrdma::Image;
+using pvrdma::Inheritance;
+using pvrdma::Keeper;
 using pvrdma::PciFunction;
 using pvrdma::VfioServer;
 
@@ -46,7 +51,8 @@ driver vmw_pvrdma of Linux drives. A VMM that knows vfio-user (QEMU 10.1 or late
   --user USER     become this user, without capabilities, before anything is read
   --help          print this
 
-One VMM at a time. When it goes, all that its machine made goes, and the next may connect.
+One VMM at a time. When it goes, all that its machine made goes, and the next may connect. If the
+process that serves it dies, its parent starts another, which goes on.
 SIGTERM ends the process.
 )";
 
@@ -103,38 +109,32 @@ Result<void> permit_descriptors() {
   return {};
 }
 
-// The VMM that is served, and those that come.
+// In the child of the keeper: the VMM that is served, and those that come.
 class Door {
  public:
-  Door(base::EventLoop& loop, PciFunction& function) : loop_(loop), function_(function) {}
+  Door(base::EventLoop& loop, PciFunction& function, Image& image, Charge& charge)
+      : loop_(loop), function_(function), image_(image), charge_(charge) {}
 
-  void come(Fd connection) {
-    if (server_ != nullptr) {
-      base::log_warning("a second VMM connects while one is served: it is sent away");
-      return;
-    }
-    auto server =
-        VfioServer::serve(loop_, std::move(connection), function_, progress_,
-                          [this](const std::string& why) {
-                            base::log_info(why.empty() ? "the VMM has gone"
-                                                       : "the VMM is cut off: " + why);
-                            loop_.post([this] { leave(); });
-                          });
+  void come(Fd connection, const char* sentence) {
+    auto server = VfioServer::serve(
+        loop_, std::move(connection), function_, image_.progress, [this](const std::string& why) {
+          base::log_info(why.empty() ? "the VMM has gone" : "the VMM is cut off: " + why);
+          loop_.post([this] { leave(); });
+        });
     if (!server) {
       base::log_warning("a VMM cannot be served: " + server.error().message());
+      leave();
       return;
     }
     server_ = std::move(*server);
-    base::log_info("a VMM has connected");
+    base::log_info(sentence);
   }
 
  private:
   void leave() {
     server_.reset();
-    progress_.clear();
-    function_.reset();
-    function_.unmap_all();
-    for (uint32_t i = 0; i < function_.vectors(); ++i) function_.set_vector(i, {});
+    function_.clear();
+    charge_.gone();
     const pvrdma::Counts& all = function_.counts();
     base::log_info(
         "so far: " + std::to_string(all.commands) + " commands (" +
@@ -148,39 +148,64 @@ class Door {
 
   base::EventLoop& loop_;
   PciFunction& function_;
-  pvrdma::vfio::Progress progress_;
+  Image& image_;
+  Charge& charge_;
   std::unique_ptr<VfioServer> server_;
 };
 
-Result<void> run(const Options& options) {
-  auto listener = listen(options);
-  if (!listener) return base::pass(listener.error());
-  if (!options.user.empty())
-    if (auto done = become(options.user); !done) return done;
-  if (auto done = permit_descriptors(); !done) return done;
+Result<void> serve(const Options& options, const Fd& image_file, Inheritance inherited) {
   if (auto done = pvrdma::keep_others_out(); !done) return done;
-  auto signals = base::catch_end_signals();
-  if (!signals) return base::pass(signals.error());
-  // The guest's memory is that of files: it cannot be put into the library's arena, and need not.
-  ::setenv("VRDMA_MEMORY", "reached", 1);
+  Charge charge(std::move(inherited.keeper));
+  auto image = Image::map(image_file);
+  if (!image) return base::pass(image.error());
   auto loop = base::EventLoop::create();
   if (!loop) return base::pass(loop.error());
   auto adapter = Adapter::open(**loop, options.device);
   if (!adapter) return base::pass(adapter.error());
-  auto function = PciFunction::create(**loop, **adapter);
+  auto function =
+      PciFunction::create(**loop, **adapter, *image->at<Image>(0), charge,
+                          [&](uint32_t slot) { return std::exchange(inherited.slots[slot], {}); });
   if (!function) return base::pass(function.error());
-  Door door(**loop, **function);
-  auto acceptor =
-      serve::Acceptor::start(**loop, std::move(*listener),
-                             serve::Acceptor::accept([&](Fd fd) { door.come(std::move(fd)); }));
-  if (!acceptor) return base::pass(acceptor.error());
-  auto stop = (*loop)->watch(signals->get(), EPOLLIN, [&](uint32_t) { (*loop)->stop(); });
-  if (!stop) return base::pass(stop.error());
-  if (auto done = pvrdma::confine_system_calls(); !done) return done;
-  base::log_info(std::string("ready: ") + ::ibv_get_device_name((*adapter)->context()->device) +
-                 " at " + options.socket);
+  Door door(**loop, **function, *image->at<Image>(0), charge);
+  auto watch = (*loop)->watch(charge.fd(), EPOLLIN, [&](uint32_t) {
+    auto vmm = charge.receive();
+    if (!vmm)
+      (*loop)->stop();
+    else if (vmm->valid())
+      door.come(std::move(*vmm), "a VMM has connected");
+  });
+  if (!watch) return base::pass(watch.error());
+  if (auto done = pvrdma::confine_system_calls(pvrdma::Role::kParser); !done) return done;
+  charge.ready();
+  if (inherited.is_first)
+    base::log_info(std::string("ready: ") + ::ibv_get_device_name((*adapter)->context()->device) +
+                   " at " + options.socket);
+  if (inherited.vmm.valid()) door.come(std::move(inherited.vmm), "the VMM is served again");
   (*loop)->run();
   return {};
+}
+
+Result<int> run(const Options& options) {
+  auto listener = listen(options);
+  if (!listener) return base::pass(listener.error());
+  if (!options.user.empty())
+    if (auto done = become(options.user); !done) return base::pass(done.error());
+  if (auto done = permit_descriptors(); !done) return base::pass(done.error());
+  if (auto done = pvrdma::keep_others_out(); !done) return base::pass(done.error());
+  auto signals = base::catch_end_signals();
+  if (!signals) return base::pass(signals.error());
+  // The guest's memory is that of files: it cannot be put into the library's arena, and need not.
+  ::setenv("VRDMA_MEMORY", "reached", 1);
+  const auto image = Image::make();
+  if (!image) return base::pass(image.error());
+  if (auto done = pvrdma::confine_system_calls(pvrdma::Role::kKeeper); !done)
+    return base::pass(done.error());
+  Keeper keeper(std::move(*listener), std::move(*signals), PciFunction::kSlots,
+                [&](Inheritance inherited) {
+                  const auto done = serve(options, *image, std::move(inherited));
+                  return done ? 0 : (complain(done.error().message()), 1);
+                });
+  return keeper.run();
 }
 
 }  // namespace
@@ -216,7 +241,7 @@ int main(int argc, char** argv) {
   if (optind != argc) return complain(std::string("there is no argument '") + argv[optind] + "'");
   if (options.socket.empty()) return complain("--socket is missing; see --help");
   const auto done = run(options);
-  if (done) return 0;
+  if (done) return *done;
   (void)complain(done.error().message());
   return 1;
 }

@@ -67,6 +67,27 @@ class Incoming {
   }
   // The driver has emptied the ring.
   void rewind() { consumer_ = 0; }
+  // From `position` on, which may be anything: once more what was taken since, as far as the driver
+  // has not put something else there.
+  void resume(uint32_t position) {
+    const uint32_t producer = indices_->producer.load(std::memory_order_acquire);
+    const uint32_t published = indices_->consumer.load(std::memory_order_relaxed);
+    const uint32_t wrap = 2 * n_ - 1;
+    const uint32_t taken = (published - position) & wrap, standing = (producer - published) & wrap;
+    if (taken > n_)
+      consumer_ = published & wrap;  // no position that can be
+    else
+      consumer_ = (taken + standing <= n_ ? position : producer - n_) & wrap;
+    indices_->consumer.store(consumer_, std::memory_order_release);
+  }
+
+  [[nodiscard]] uint32_t entries() const { return n_; }
+  // Where the next entry is, from 0 to 2n - 1; and how many there are from another position to it.
+  [[nodiscard]] uint32_t position() const { return consumer_; }
+  [[nodiscard]] uint32_t since(uint32_t position) const {
+    return (consumer_ - position) & (2 * n_ - 1);
+  }
+  [[nodiscard]] uint32_t after(uint32_t position) const { return (position + 1) & (2 * n_ - 1); }
 
  private:
   Indices* indices_ = nullptr;
@@ -83,6 +104,11 @@ class Outgoing {
       : indices_(indices), first_(first), n_(entries) {}
 
   [[nodiscard]] uint32_t entries() const { return n_; }
+  // Goes on where another process has published that it was.
+  void resume() { producer_ = indices_->producer.load() & (2 * n_ - 1); }
+  // What push() will publish.
+  [[nodiscard]] uint32_t next() const { return (producer_ + 1) & (2 * n_ - 1); }
+  [[nodiscard]] uint32_t position() const { return producer_; }
   // kNotReady: the ring is full.
   [[nodiscard]] RingState push(const Entry& entry) {
     const auto count = standing();

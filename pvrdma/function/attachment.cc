@@ -53,8 +53,8 @@ Capabilities capabilities_of(const Adapter& adapter) {
   all.max_sge = all.max_sge_rd = at_most(can.max_sge, kMostSges);
   all.max_cq = at_most(can.max_cq, kMostCqs);
   all.max_cqe = at_most(can.max_cqe, kMostEntries);
-  all.max_mr = at_most(can.max_mr, 1u << 20);
-  all.max_pd = at_most(can.max_pd, 1u << 20);
+  all.max_mr = at_most(can.max_mr, kMostMrs);
+  all.max_pd = at_most(can.max_pd, kMostPds);
   all.max_qp_rd_atom = all.max_res_rd_atom = all.max_qp_init_rd_atom =
       at_most(can.max_qp_rd_atom, 255);
   all.max_ah = at_most(can.max_ah, 1u << 20);
@@ -71,14 +71,15 @@ Capabilities capabilities_of(const Adapter& adapter) {
   return all;
 }
 
-Attachment::Attachment(Adapter& adapter, GuestRam& ram, Interrupts& interrupts, Counts& counts)
+Attachment::Attachment(Adapter& adapter, GuestRam& ram, Interrupts& interrupts, Image& image)
     : adapter_(adapter),
       ram_(ram),
       interrupts_(interrupts),
-      counts_(counts),
+      image_(image),
+      counts_(image.counts),
       contexts_(kDoorbellPages),
-      pds_(1u << 20),
-      mrs_(1u << 20) {
+      pds_(kMostPds),
+      mrs_(kMostMrs) {
   const Capabilities can = capabilities_of(adapter);
   cqs_ = Table<Cq>(can.max_cq);
   srqs_ = Table<Srq>(can.max_srq);
@@ -88,14 +89,14 @@ Attachment::Attachment(Adapter& adapter, GuestRam& ram, Interrupts& interrupts, 
 Attachment::~Attachment() { adapter_.set_events(nullptr); }
 
 base::Result<std::unique_ptr<Attachment>> Attachment::create(Adapter& adapter, GuestRam& ram,
-                                                             Interrupts& interrupts, Counts& counts,
+                                                             Interrupts& interrupts, Image& image,
                                                              uint64_t address,
                                                              std::function<void()> wake) {
   uint8_t* const at = address % 8 == 0 ? ram.at(address, sizeof(SharedRegion)) : nullptr;
   if (at == nullptr) return base::fail(EFAULT, "the shared region is not in the guest's memory");
   SharedRegion region;
   std::memcpy(&region, at, sizeof region);
-  std::unique_ptr<Attachment> made(new Attachment(adapter, ram, interrupts, counts));
+  std::unique_ptr<Attachment> made(new Attachment(adapter, ram, interrupts, image));
   made->wake_ = std::move(wake);
   made->command_slot_ = region.command_slot;
   made->answer_slot_ = region.response_slot;

@@ -27,15 +27,11 @@
 #include "pvrdma/encoding/commands.h"
 #include "pvrdma/encoding/registers.h"
 #include "pvrdma/encoding/shared_region.h"
+#include "pvrdma/function/image.h"
 #include "pvrdma/function/objects.h"
 
 namespace vrdma::pvrdma {
 
-// Bounds of what the driver is offered, which has tables of these lengths.
-constexpr uint32_t kMostQps = 16384, kMostCqs = 1023, kMostSrqs = 4096, kMostSges = 32,
-                   kMostEntries = 16384;
-constexpr uint64_t kMostMrBytes = uint64_t{1} << 30;
-constexpr uint32_t kGidTable = 64;
 // Whether a ring of `entries`, each of `stride` bytes, is one and fits into so many pages.
 [[nodiscard]] constexpr bool fits(uint32_t entries, uint64_t stride, uint64_t pages) {
   return std::has_single_bit(entries) && entries <= kMostEntries &&
@@ -46,15 +42,6 @@ constexpr uint32_t kGidTable = 64;
 
 // Of each kind so many are in the log: a guest can cause as many as it likes.
 constexpr uint64_t kMostComplaints = 100;
-
-// Counted over the life of the process.
-struct Counts {
-  uint64_t not_attached = 0;
-  uint64_t commands = 0, commands_refused = 0;
-  uint64_t doorbells = 0, doorbells_refused = 0;
-  uint64_t sends = 0, sends_refused = 0, receives = 0;
-  uint64_t completions = 0, interrupts = 0, events_lost = 0;
-};
 
 // Raises interrupts of the function.
 class Interrupts {
@@ -68,9 +55,16 @@ class Attachment final : AdapterEvents {
   // Looks at the shared region at `address` and writes there what the device can do. Calls `wake`
   // when there is work() that nobody has asked for.
   [[nodiscard]] static base::Result<std::unique_ptr<Attachment>> create(
-      Adapter& adapter, GuestRam& ram, Interrupts& interrupts, Counts& counts, uint64_t address,
+      Adapter& adapter, GuestRam& ram, Interrupts& interrupts, Image& image, uint64_t address,
       std::function<void()> wake);
   ~Attachment() override;
+
+  // Once, after create(): the process before had attached, and its objects ended with it. Programs,
+  // GIDs, protection domains, completion queues, the region of all memory and queue pair 1 are
+  // made again, as the driver knows them; other regions and queues are lost, and the driver gets
+  // the event DEVICE_FATAL. `since`: the message that ended all objects before. An error leaves
+  // nothing behind but the attachment, which is of no use.
+  [[nodiscard]] base::Result<void> restore(uint64_t since);
 
   // Executes the command in its slot, and interrupts if it has an answer. `doorbells`:
   // where the guest has BAR 2. False: it failed, and there is no answer.
@@ -84,7 +78,7 @@ class Attachment final : AdapterEvents {
   [[nodiscard]] Rest work();
 
  private:
-  Attachment(Adapter& adapter, GuestRam& ram, Interrupts& interrupts, Counts& counts);
+  Attachment(Adapter& adapter, GuestRam& ram, Interrupts& interrupts, Image& image);
 
   // ---- commands: each fails with a sentence, or has filled its answer
   using Done = base::Result<void>;
@@ -110,6 +104,15 @@ class Attachment final : AdapterEvents {
   [[nodiscard]] Done modify_qp(const ModifyQp& wish);
   [[nodiscard]] Done query_qp(const QueryQp& wish, QpAttributes* answer);
   [[nodiscard]] Done destroy_qp(uint32_t handle);
+  [[nodiscard]] Done make_cq(const CreateCq& wish, Cq* cq);
+  [[nodiscard]] Done make_verbs(const CreateQp& wish, Srq* srq, Qp* qp);
+  [[nodiscard]] Done make_region_of_all(const Pd& pd, Mr* mr);
+  [[nodiscard]] Done restore_qp(const ImagedQp& from, Qp* qp);
+  [[nodiscard]] Done restore_gsi(const ImagedQp& from, Qp* qp);
+  [[nodiscard]] Done restore_memory(uint64_t since);
+  [[nodiscard]] Done restore_queues(uint64_t since);
+  void settle_pushed(const Cq& cq, uint32_t handle, uint64_t word);
+  void forget_pushed(const Qp& qp);
   [[nodiscard]] base::Result<Pages> show_ring(uint64_t directory, uint32_t pages);
   // Context 0 is the guest's kernel.
   [[nodiscard]] bool has_context(uint32_t handle) const {
@@ -140,6 +143,9 @@ class Attachment final : AdapterEvents {
   void refuse(Qp* qp, uint64_t wr_id);
   void complete(Cq* cq);
   void push(Cq* cq, const ibv_wc& wc);
+  void push_end(Cq* cq, const CompletionEntry& entry, Qp* qp, bool is_receive, uint32_t position);
+  void note_first(Qp* qp, bool is_receive, uint32_t position);
+  void flush(Qp* qp, bool is_receive);
   void announce(Cq* cq);
   void remind(Cq* cq);
   void settle_sends(Cq* cq, std::span<const ibv_wc> received);
@@ -151,6 +157,7 @@ class Attachment final : AdapterEvents {
   Adapter& adapter_;
   GuestRam& ram_;
   Interrupts& interrupts_;
+  Image& image_;
   Counts& counts_;
   std::function<void()> wake_;
 
@@ -169,6 +176,8 @@ class Attachment final : AdapterEvents {
   Table<Srq> srqs_;
   Table<Qp> qps_;
   std::unordered_map<uint32_t, Qp*> by_number_;
+  // Keys that the guest knows of regions that were made again, and theirs.
+  std::unordered_map<uint32_t, uint32_t> keys_;
 
   std::vector<Due> due_;      // in the next work()
   bool holds_ = false;        // some of them for what the driver does without a word

@@ -46,12 +46,14 @@ Attachment::Done Attachment::create_context(const CreateUc& wish, uint64_t doorb
   auto made = std::make_unique<Context>();
   made->page = static_cast<uint32_t>(page);
   answer->handle = contexts_.add(std::move(made))->handle;
+  image_.make(image_.contexts, answer->handle).page = static_cast<uint32_t>(page);
   return {};
 }
 
 Attachment::Done Attachment::destroy_context(uint32_t handle) {
   if (contexts_.find(handle) == nullptr) return unknown("open device", handle);
   contexts_.remove(handle);
+  image_.end(image_.contexts, handle);
   return {};
 }
 
@@ -68,12 +70,14 @@ Attachment::Done Attachment::create_bind(const CreateBind& wish) {
                           "; give its netdev the guest's addresses, or the guest its netdev's");
   gids_[wish.index] = gid;
   has_gid_[wish.index] = true;
+  image_.make(image_.gids, wish.index).gid = gid;
   return {};
 }
 
 Attachment::Done Attachment::destroy_bind(const DestroyBind& wish) {
   if (wish.index >= kGidTable) return base::fail(EINVAL, "the table of GIDs is shorter");
   has_gid_[wish.index] = false;
+  image_.end(image_.gids, wish.index);
   return {};
 }
 
@@ -97,13 +101,16 @@ Attachment::Done Attachment::create_pd(const CreatePd& wish, Handle* answer) {
   Owned<ibv_pd> made(::ibv_alloc_pd(adapter_.context()));
   if (made == nullptr) return base::fail_errno("allocate a protection domain");
   answer->handle = pds_.add(std::make_unique<Pd>(wish.context, std::move(made)))->handle;
+  image_.make(image_.pds, answer->handle).context = wish.context;
   return {};
 }
 
 Attachment::Done Attachment::destroy_pd(uint32_t handle) {
   if (Pd* const pd = pds_.find(handle); pd != nullptr)
     pd->addresses = AddressHandles(pd->verbs.get());
-  return destroy(&pds_, handle, "protection domain");
+  Done done = destroy(&pds_, handle, "protection domain");
+  if (done) image_.end(image_.pds, handle);
+  return done;
 }
 
 // --- memory ---
@@ -118,19 +125,30 @@ Attachment::Done Attachment::create_mr(const CreateMr& wish, MrAnswer* answer) {
     // there are holes in it; memory that comes later is not in it.
     if (pd->context != 0 || (wish.access & ~uint32_t{IBV_ACCESS_LOCAL_WRITE}) != 0)
       return base::fail(EINVAL, "a region of all memory is for the guest's kernel alone");
-    mr->verbs.reset(::ibv_reg_mr_iova(pd->verbs.get(), ram_.base(), ram_.top(), 0,
-                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
-    if (mr->verbs == nullptr)
-      return base::fail_errno(
-          "register the guest's memory, for which mr_bytes of the quota must be " +
-          std::to_string(ram_.top()) + " at least");
+    if (Done done = make_region_of_all(*pd, mr.get()); !done) return done;
   } else if (wish.flags == 0) {
     if (Done done = register_pages(wish, *pd, mr.get()); !done) return done;
   } else {
     return base::fail(EOPNOTSUPP, "regions for fast registration are not offered");
   }
+  if (keys_.contains(mr->verbs->lkey))
+    return base::fail(EAGAIN, "the new key is one that the guest has for another region");
   *answer = {0, mr->verbs->lkey, mr->verbs->rkey};
   answer->handle = mrs_.add(std::move(mr))->handle;
+  ImagedMr& made = image_.make(image_.mrs, answer->handle);
+  made.pd = wish.pd;
+  made.lkey = answer->lkey;
+  made.is_of_all_memory = wish.flags == kMrOfAllMemory;
+  return {};
+}
+
+Attachment::Done Attachment::make_region_of_all(const Pd& pd, Mr* mr) {
+  mr->verbs.reset(::ibv_reg_mr_iova(pd.verbs.get(), ram_.base(), ram_.top(), 0,
+                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
+  if (mr->verbs == nullptr)
+    return base::fail_errno(
+        "register the guest's memory, for which mr_bytes of the quota must be " +
+        std::to_string(ram_.top()) + " at least");
   return {};
 }
 
@@ -153,7 +171,13 @@ Attachment::Done Attachment::register_pages(const CreateMr& wish, const Pd& pd, 
 }
 
 Attachment::Done Attachment::destroy_mr(uint32_t handle) {
-  return destroy(&mrs_, handle, "memory region");
+  const Mr* const mr = mrs_.find(handle);
+  const std::optional<uint32_t> key = mr != nullptr ? mr->lost_key : std::nullopt;
+  Done done = destroy(&mrs_, handle, "memory region");
+  if (!done) return done;
+  if (key) keys_.erase(*key);
+  image_.end(image_.mrs, handle);
+  return done;
 }
 
 }  // namespace vrdma::pvrdma

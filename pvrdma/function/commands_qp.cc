@@ -10,7 +10,6 @@ namespace vrdma::pvrdma {
 
 namespace {
 
-constexpr auto kGsiType = static_cast<ibv_qp_type>(1);  // IBTA: QP1; verbs.h has no name for it
 constexpr uint32_t kKnownMask = (uint32_t{IBV_QP_RATE_LIMIT} - 1) & ~uint32_t{IBV_QP_ALT_PATH} &
                                 ~uint32_t{IBV_QP_PATH_MIG_STATE} & ~uint32_t{IBV_QP_CAP};
 
@@ -35,6 +34,10 @@ Attachment::Done Attachment::make_queues(const CreateQp& wish, Qp* qp) {
   uint8_t* const page = qp->pages.bytes();
   uint8_t* const first = page + kPageSize;
   qp->sends = {first_pair(page), first, wish.max_send_wr, static_cast<uint32_t>(sends)};
+  qp->send_ids.resize(wish.max_send_wr);
+  qp->send_is_told.resize(wish.max_send_wr);
+  qp->max_send_sge = wish.max_send_sge;
+  qp->max_recv_sge = wish.max_recv_sge;
   if (has_receives)
     qp->receives = {second_pair(page), first + send_pages * kPageSize, wish.max_recv_wr,
                     static_cast<uint32_t>(receives)};
@@ -51,6 +54,7 @@ Attachment::Done Attachment::create_qp(const CreateQp& wish, QpAnswer* answer) {
   if (qp->send_cq == nullptr) return unknown("completion queue", wish.send_cq);
   if (qp->recv_cq == nullptr) return unknown("completion queue", wish.recv_cq);
   if (wish.is_srq != 0 && srq == nullptr) return unknown("shared receive queue", wish.srq);
+  if (srq != nullptr && srq->is_lost()) return lost("shared receive queue", wish.srq);
   qp->context = qp->pd->context;
   qp->type = static_cast<ibv_qp_type>(wish.qp_type);
   if (qp->type != IBV_QPT_RC && qp->type != IBV_QPT_UD && qp->type != kGsiType)
@@ -59,10 +63,24 @@ Attachment::Done Attachment::create_qp(const CreateQp& wish, QpAnswer* answer) {
     return base::fail(EPERM, "queue pair 1 is the guest kernel's");
   if (qps_.is_full()) return too_many("queue pairs");
   if (Done done = make_queues(wish, qp.get()); !done) return done;
-  qp->max_send_sge = wish.max_send_sge;
-  qp->max_recv_sge = wish.max_recv_sge;
+  if (Done done = make_verbs(wish, srq, qp.get()); !done) return done;
+  const uint32_t qpn = qp->verbs->qp_num;
+  *answer = {qpn, 0, wish.max_send_wr, wish.max_recv_wr, wish.max_send_sge, wish.max_recv_sge, 0};
+  Qp* const made = qps_.add(std::move(qp));
+  answer->handle = made->handle;
+  by_number_[qpn] = made;
+  forget_pushed(*made);
+  ImagedQp& imaged = image_.make(image_.qps, made->handle);
+  imaged.wish = wish;
+  imaged.sends_ended = imaged.receives_ended = 0;
+  imaged.changed = 0;
+  imaged.before = imaged.after = IBV_QPS_RESET;
+  return {};
+}
+
+Attachment::Done Attachment::make_verbs(const CreateQp& wish, Srq* srq, Qp* qp) {
   ibv_qp_init_attr init{};
-  init.qp_context = qp.get();
+  init.qp_context = qp;
   init.send_cq = qp->send_cq->verbs.get();
   init.recv_cq = qp->recv_cq->verbs.get();
   init.srq = srq != nullptr ? srq->verbs.get() : nullptr;
@@ -75,11 +93,6 @@ Attachment::Done Attachment::create_qp(const CreateQp& wish, QpAnswer* answer) {
     return base::fail_errno(
         qp->type == kGsiType ? "create queue pair 1, which needs vrdmactl vdev create --allow qp1"
                              : "create a queue pair");
-  const uint32_t qpn = qp->verbs->qp_num;
-  *answer = {qpn, 0, wish.max_send_wr, wish.max_recv_wr, wish.max_send_sge, wish.max_recv_sge, 0};
-  Qp* const made = qps_.add(std::move(qp));
-  answer->handle = made->handle;
-  by_number_[qpn] = made;
   return {};
 }
 
@@ -89,6 +102,8 @@ Attachment::Done Attachment::modify_qp(const ModifyQp& wish) {
   uint32_t mask = wish.mask & ~uint32_t{IBV_QP_CAP};
   if ((mask & ~kKnownMask) != 0) return base::fail(EINVAL, "alternate paths are not offered");
   const QpAttributes& from = wish.attributes;
+  if (qp->is_lost() && (mask & IBV_QP_STATE) != 0 && from.qp_state == IBV_QPS_ERR) return {};
+  if (qp->is_lost()) return lost("queue pair", wish.handle);
   ibv_qp_attr attr{};
   attr.qp_state = static_cast<ibv_qp_state>(from.qp_state);
   attr.cur_qp_state = static_cast<ibv_qp_state>(from.cur_qp_state);
@@ -131,10 +146,17 @@ Attachment::Done Attachment::modify_qp(const ModifyQp& wish) {
     return base::fail_errno("modify queue pair " + std::to_string(wish.handle), error);
   if ((mask & IBV_QP_STATE) == 0) return {};
   qp->state = attr.qp_state;
+  ImagedQp& imaged = image_.qps.all[wish.handle];
+  if (imaged.changed <= image_.progress.noted) imaged.before = imaged.after;
+  imaged.changed = image_.now();
+  imaged.after = attr.qp_state;
   if (attr.qp_state == IBV_QPS_RESET) {
     // The driver empties both rings.
     qp->sends.rewind();
     qp->receives.rewind();
+    forget_pushed(*qp);
+    note_first(qp, false, 0);
+    note_first(qp, true, 0);
     qp->is_broken = false;
   } else {
     // Receives that were posted before, or all that must be flushed now.
@@ -147,6 +169,10 @@ Attachment::Done Attachment::modify_qp(const ModifyQp& wish) {
 Attachment::Done Attachment::query_qp(const QueryQp& wish, QpAttributes* answer) {
   const Qp* const qp = qps_.find(wish.handle);
   if (qp == nullptr) return unknown("queue pair", wish.handle);
+  if (qp->is_lost()) {
+    answer->qp_state = answer->cur_qp_state = IBV_QPS_ERR;
+    return {};
+  }
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
   const auto mask = static_cast<int>(kKnownMask);
@@ -189,9 +215,11 @@ Attachment::Done Attachment::query_qp(const QueryQp& wish, QpAttributes* answer)
 
 Attachment::Done Attachment::destroy_qp(uint32_t handle) {
   const Qp* const qp = qps_.find(handle);
-  const uint32_t qpn = qp != nullptr ? qp->verbs->qp_num : 0;
+  const uint32_t qpn = qp != nullptr && !qp->is_lost() ? qp->verbs->qp_num : 0;
   Done done = destroy(&qps_, handle, "queue pair");
-  if (done) by_number_.erase(qpn);
+  if (!done) return done;
+  by_number_.erase(qpn);
+  image_.end(image_.qps, handle);
   return done;
 }
 

@@ -15,24 +15,34 @@ Attachment::Done Attachment::create_cq(const CreateCq& wish, CqAnswer* answer) {
     return base::fail(EINVAL, "a completion queue of " + std::to_string(wish.cqe) + " entries in " +
                                   std::to_string(wish.pages) + " pages");
   if (cqs_.is_full()) return too_many("completion queues");
+  auto cq = std::make_unique<Cq>();
+  if (Done done = make_cq(wish, cq.get()); !done) return done;
+  *answer = {0, wish.cqe};
+  answer->handle = cqs_.add(std::move(cq))->handle;
+  ImagedCq& made = image_.make(image_.cqs, answer->handle);
+  made.wish = wish;
+  made.pushed = 0;
+  return {};
+}
+
+Attachment::Done Attachment::make_cq(const CreateCq& wish, Cq* cq) {
   auto pages = show_ring(wish.directory, wish.pages);
   if (!pages) return base::pass(std::move(pages.error()));
-  auto cq = std::make_unique<Cq>();
   cq->context = wish.context;
   cq->pages = std::move(*pages);
   cq->ring = {second_pair(cq->pages.bytes()), cq->pages.bytes() + kPageSize, wish.cqe};
-  cq->verbs.reset(::ibv_create_cq(adapter_.context(), static_cast<int>(wish.cqe), cq.get(),
-                                  adapter_.channel(), 0));
+  cq->verbs.reset(
+      ::ibv_create_cq(adapter_.context(), static_cast<int>(wish.cqe), cq, adapter_.channel(), 0));
   if (cq->verbs == nullptr) return base::fail_errno("create a completion queue");
   if (const int error = ::ibv_req_notify_cq(cq->verbs.get(), 0); error != 0)
     return base::fail_errno("arm a completion queue", error);
-  *answer = {0, wish.cqe};
-  answer->handle = cqs_.add(std::move(cq))->handle;
   return {};
 }
 
 Attachment::Done Attachment::destroy_cq(uint32_t handle) {
-  return destroy(&cqs_, handle, "completion queue");
+  Done done = destroy(&cqs_, handle, "completion queue");
+  if (done) image_.end(image_.cqs, handle);
+  return done;
 }
 
 // --- shared receive queues ---
@@ -62,12 +72,14 @@ Attachment::Done Attachment::create_srq(const CreateSrq& wish, Handle* answer) {
   srq->verbs.reset(::ibv_create_srq(pd->verbs.get(), &init));
   if (srq->verbs == nullptr) return base::fail_errno("create a shared receive queue");
   answer->handle = srqs_.add(std::move(srq))->handle;
+  image_.make(image_.srqs, answer->handle).context = pd->context;
   return {};
 }
 
 Attachment::Done Attachment::modify_srq(const ModifySrq& wish) {
   const Srq* const srq = srqs_.find(wish.handle);
   if (srq == nullptr) return unknown("shared receive queue", wish.handle);
+  if (srq->is_lost()) return lost("shared receive queue", wish.handle);
   if (wish.mask != IBV_SRQ_LIMIT)
     return base::fail(EINVAL, "of a shared receive queue only the limit changes");
   ibv_srq_attr attr{};
@@ -80,6 +92,7 @@ Attachment::Done Attachment::modify_srq(const ModifySrq& wish) {
 Attachment::Done Attachment::query_srq(uint32_t handle, SrqAttributes* answer) {
   const Srq* const srq = srqs_.find(handle);
   if (srq == nullptr) return unknown("shared receive queue", handle);
+  if (srq->is_lost()) return lost("shared receive queue", handle);
   ibv_srq_attr attr{};
   if (const int error = ::ibv_query_srq(srq->verbs.get(), &attr); error != 0)
     return base::fail_errno("query a shared receive queue", error);
@@ -88,7 +101,9 @@ Attachment::Done Attachment::query_srq(uint32_t handle, SrqAttributes* answer) {
 }
 
 Attachment::Done Attachment::destroy_srq(uint32_t handle) {
-  return destroy(&srqs_, handle, "shared receive queue");
+  Done done = destroy(&srqs_, handle, "shared receive queue");
+  if (done) image_.end(image_.srqs, handle);
+  return done;
 }
 
 }  // namespace vrdma::pvrdma

@@ -94,7 +94,7 @@ Attachment::Rest Attachment::work() {
 // --- from the guest's rings to verbs ---
 
 // Keys and addresses are the guest's as they are: the regions of this process show nothing but the
-// guest's memory.
+// guest's memory. Only a region that was made again has another key than the guest knows.
 
 // The elements of the entry at the head of `ring`, behind `header` bytes.
 void Attachment::read_elements(const Incoming& ring, size_t header, uint32_t count,
@@ -103,6 +103,10 @@ void Attachment::read_elements(const Incoming& ring, size_t header, uint32_t cou
   ring.copy(elements.data(), header, count * sizeof(Element));
   for (uint32_t i = 0; i < count; ++i)
     (*to)[i] = {elements[i].addr, elements[i].length, elements[i].lkey};
+  if (keys_.empty()) return;
+  for (uint32_t i = 0; i < count; ++i)
+    if (const auto found = keys_.find((*to)[i].lkey); found != keys_.end())
+      (*to)[i].lkey = found->second;
 }
 
 bool Attachment::translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr) {
@@ -154,6 +158,10 @@ void Attachment::send(Qp* qp) {
   qp->sends_wait = false;
   // Before that the driver may have posted, but nothing is sent.
   if (qp->is_broken || qp->state < IBV_QPS_RTS) return;
+  if (qp->is_lost()) {
+    flush(qp, false);
+    return;
+  }
   for (int i = 0; i < kTurn; ++i) {
     const RingState state = qp->sends.look();
     if (state == RingState::kNotReady) return;
@@ -168,7 +176,7 @@ void Attachment::send(Qp* qp) {
     int error = EINVAL;
     if (entry.elements <= qp->max_send_sge && translate(entry, qp, &wr)) {
       read_elements(qp->sends, sizeof entry, entry.elements, &sges);
-      wr.wr_id = entry.wr_id;
+      wr.wr_id = qp->sends.position();
       wr.sg_list = sges.data();
       wr.num_sge = static_cast<int>(entry.elements);
       error = ::ibv_post_send(qp->verbs.get(), &wr, &bad);
@@ -177,6 +185,12 @@ void Attachment::send(Qp* qp) {
       wait({Due::What::kSends, qp->handle}, &qp->sends_wait);
       return;
     }
+    // A ring full of requests since: the first has ended without a completion.
+    if (qp->sends.since(qp->first_send) == qp->sends.entries())
+      note_first(qp, false, qp->sends.after(qp->first_send));
+    const uint32_t place = qp->sends.position() & (qp->sends.entries() - 1);
+    qp->send_ids[place] = entry.wr_id;
+    qp->send_is_told[place] = error != 0;
     qp->sends.advance();
     if (error != 0) {
       refuse(qp, entry.wr_id);
@@ -219,6 +233,10 @@ RingState Attachment::move_receives(Incoming* ring, uint32_t max_sge, bool* has_
 void Attachment::receive(Qp* qp) {
   qp->receives_wait = false;
   if (qp->is_broken || !qp->receives.valid() || qp->state == IBV_QPS_RESET) return;
+  if (qp->is_lost()) {
+    flush(qp, true);
+    return;
+  }
   bool has_room = true;
   const RingState state =
       move_receives(&qp->receives, qp->max_recv_sge, &has_room, [&](ibv_recv_wr* wr) {
@@ -235,7 +253,7 @@ void Attachment::receive(Qp* qp) {
 
 void Attachment::receive(Srq* srq) {
   srq->waits = false;
-  if (srq->is_broken) return;
+  if (srq->is_broken || srq->is_lost()) return;
   bool has_room = true;
   const RingState state = move_receives(&srq->ring, srq->max_sge, &has_room, [&](ibv_recv_wr* wr) {
     ibv_recv_wr* bad = nullptr;
@@ -267,7 +285,7 @@ void Attachment::look_again() {
 void Attachment::bring_to_error(Qp* qp) {
   ibv_qp_attr attr{};
   attr.qp_state = qp->state = IBV_QPS_ERR;
-  (void)::ibv_modify_qp(qp->verbs.get(), &attr, IBV_QP_STATE);
+  if (!qp->is_lost()) (void)::ibv_modify_qp(qp->verbs.get(), &attr, IBV_QP_STATE);
 }
 
 void Attachment::fail(Qp* qp) {
@@ -286,7 +304,9 @@ void Attachment::refuse(Qp* qp, uint64_t wr_id) {
   entry.status = IBV_WC_LOC_QP_OP_ERR;
   entry.port = 1;
   Cq* const cq = qp->send_cq;
-  if (cq->ring.push(entry) == RingState::kReady) announce(cq);
+  const uint32_t before = (qp->sends.position() - 1) & (2 * qp->sends.entries() - 1);
+  push_end(cq, entry, qp, false, qp->first_send == before ? qp->sends.position() : qp->first_send);
+  announce(cq);
   bring_to_error(qp);
   due_.push_back({Due::What::kSends, qp->handle});
   due_.push_back({Due::What::kReceives, qp->handle});
@@ -302,9 +322,11 @@ void Attachment::on_completions(ibv_cq* cq) {
 void Attachment::push(Cq* cq, const ibv_wc& wc) {
   const auto found = by_number_.find(wc.qp_num);
   if (found == by_number_.end()) return;  // of one that has ended
+  Qp* const qp = found->second;
+  const bool is_receive = (wc.opcode & IBV_WC_RECV) != 0;
   CompletionEntry entry{};
-  entry.wr_id = wc.wr_id;
-  entry.qp = found->second->handle;
+  entry.wr_id = is_receive ? wc.wr_id : qp->send_ids[wc.wr_id & (qp->sends.entries() - 1)];
+  entry.qp = qp->handle;
   entry.status = wc.status;
   entry.vendor_err = wc.vendor_err;
   entry.port = 1;
@@ -317,7 +339,63 @@ void Attachment::push(Cq* cq, const ibv_wc& wc) {
     entry.src_qp = wc.src_qp;
     entry.pkey_index = wc.pkey_index;
   }
+  const uint32_t ended = is_receive ? qp->first_receive : static_cast<uint32_t>(wc.wr_id);
+  // Receives of a shared queue end in any order.
+  push_end(
+      cq, entry, qp, is_receive,
+      is_receive && !qp->receives.valid() ? ended : qp->sends_or_receives(is_receive).after(ended));
+}
+
+// The completion of a request of `qp`, of which those before `position` have ended then.
+void Attachment::push_end(Cq* cq, const CompletionEntry& entry, Qp* qp, bool is_receive,
+                          uint32_t position) {
+  image_.cqs.all[cq->handle].pushed =
+      Pushed{cq->ring.next(), qp->handle, position, is_receive}.word();
   if (cq->ring.push(entry) != RingState::kReady) ++counts_.events_lost;
+  note_first(qp, is_receive, position);
+}
+
+void Attachment::note_first(Qp* qp, bool is_receive, uint32_t position) {
+  ImagedQp& imaged = image_.qps.all[qp->handle];
+  if (is_receive) {
+    imaged.receives_ended = qp->first_receive = position;
+    return;
+  }
+  const Incoming& sends = qp->sends;
+  while (position != sends.position() && qp->send_is_told[position & (sends.entries() - 1)])
+    position = sends.after(position);
+  imaged.sends_ended = qp->first_send = position;
+}
+
+// What lies in a ring of a lost queue pair.
+void Attachment::flush(Qp* qp, bool is_receive) {
+  Incoming& ring = qp->sends_or_receives(is_receive);
+  Cq* const cq = is_receive ? qp->recv_cq : qp->send_cq;
+  const Due again{is_receive ? Due::What::kReceives : Due::What::kSends, qp->handle};
+  for (int i = 0; i < kTurn; ++i) {
+    const RingState state = ring.look();
+    if (state == RingState::kNotReady) return;
+    const auto standing = cq->ring.standing();
+    if (state == RingState::kBroken || !standing) {
+      fail(qp);
+      return;
+    }
+    if (*standing == cq->ring.entries()) {  // until the driver takes some
+      holds_ = true;
+      wait(again, is_receive ? &qp->receives_wait : &qp->sends_wait);
+      return;
+    }
+    CompletionEntry entry{};
+    static_assert(offsetof(SendEntry, wr_id) == 0 && offsetof(ReceiveEntry, wr_id) == 0);
+    ring.copy(&entry.wr_id, 0, sizeof entry.wr_id);
+    entry.qp = qp->handle;
+    entry.status = IBV_WC_WR_FLUSH_ERR;
+    entry.port = 1;
+    ring.advance();
+    push_end(cq, entry, qp, is_receive, ring.position());
+    announce(cq);
+  }
+  due_.push_back(again);
 }
 
 // Until nothing lies there, and what comes from then on is told. A completion for which the ring

@@ -15,6 +15,11 @@
 
 namespace vrdma::pvrdma {
 
+// Bounds of what the driver is offered, which has tables of these lengths.
+constexpr uint32_t kMostQps = 16384, kMostCqs = 1023, kMostSrqs = 4096, kMostSges = 32,
+                   kMostEntries = 16384, kMostPds = 1u << 20, kMostMrs = 1u << 20;
+constexpr uint64_t kMostMrBytes = uint64_t{1} << 30;
+constexpr uint32_t kGidTable = 64;
 // By handle, from 1 on: rdma-core takes 0 for none. The lowest one that is free is given.
 template <class Object>
 class Table {
@@ -33,6 +38,19 @@ class Table {
     return handle < all_.size() ? all_[handle].get() : nullptr;
   }
   void remove(uint32_t handle) { all_[handle].reset(); }
+  // One that had this handle before. False: no object of this table has.
+  [[nodiscard]] bool put_back(uint32_t handle, std::unique_ptr<Object> one) {
+    if (handle == 0 || handle >= most_) return false;
+    if (handle >= all_.size()) all_.resize(handle + 1);
+    one->handle = handle;
+    all_[handle] = std::move(one);
+    return true;
+  }
+  template <class Visit>
+  void each(Visit visit) const {
+    for (const auto& one : all_)
+      if (one != nullptr) visit(one.get());
+  }
 
  private:
   [[nodiscard]] size_t free() const {
@@ -58,10 +76,15 @@ struct Pd {
   AddressHandles addresses;  // before `verbs` in its end
 };
 
+// Lost are those that ended with the process before: the driver's handles are left, without an
+// object of verbs. Nothing can be done with them but to destroy them; a queue pair flushes what was
+// posted and what is posted.
+
 struct Mr {
   uint32_t handle = 0;
-  Pages pages;          // none, if it is of all memory
-  Owned<ibv_mr> verbs;  // before `pages` in its end
+  std::optional<uint32_t> lost_key;  // that the guest still uses for it
+  Pages pages;                       // none, if it is of all memory
+  Owned<ibv_mr> verbs;               // before `pages` in its end
 };
 
 struct Cq {
@@ -85,8 +108,12 @@ struct Srq {
   Incoming ring;
   bool waits = false;  // as Qp's
   bool is_broken = false;
+  [[nodiscard]] bool is_lost() const { return verbs == nullptr; }
   Owned<ibv_srq> verbs;
 };
+
+// IBTA: queue pair 1; verbs.h has no name for it.
+constexpr auto kGsiType = static_cast<ibv_qp_type>(1);
 
 struct Qp {
   uint32_t handle = 0, context = 0;
@@ -101,6 +128,15 @@ struct Qp {
   // Entries wait for which verbs had no room.
   bool sends_wait = false, receives_wait = false;
   bool is_broken = false;
+  // By the place in the ring of sends: the wr_id that the guest gave. Verbs get the position.
+  std::vector<uint64_t> send_ids;
+  std::vector<bool> send_is_told;  // its completion came out of order
+  // Positions of the first requests that have not ended, as far as is known.
+  uint32_t first_send = 0, first_receive = 0;
+  [[nodiscard]] bool is_lost() const { return verbs == nullptr; }
+  [[nodiscard]] Incoming& sends_or_receives(bool is_receive) {
+    return is_receive ? receives : sends;
+  }
   Owned<ibv_qp> verbs;
 };
 

@@ -4,7 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "core/base/log.h"
 #include "core/base/mapping.h"
@@ -29,7 +33,8 @@ void put(std::array<uint8_t, 256>& config, uint64_t offset, Value value) {
 
 }  // namespace
 
-PciFunction::PciFunction(base::EventLoop& loop, Adapter& adapter) : loop_(loop), adapter_(adapter) {
+PciFunction::PciFunction(base::EventLoop& loop, Adapter& adapter, Image& image, Custody& custody)
+    : loop_(loop), adapter_(adapter), image_(image), custody_(custody) {
   put(config_, 0x00, kVendor);
   put(config_, 0x02, kDeviceId);
   put<uint16_t>(config_, 0x06, 1 << 4);  // it has capabilities
@@ -44,16 +49,114 @@ PciFunction::PciFunction(base::EventLoop& loop, Adapter& adapter) : loop_(loop),
   put<uint32_t>(config_, kMsixCapability + 8, kPendingBits | kMsixBar);
 }
 
-base::Result<std::unique_ptr<PciFunction>> PciFunction::create(base::EventLoop& loop,
-                                                               Adapter& adapter) {
-  std::unique_ptr<PciFunction> made(new PciFunction(loop, adapter));
+base::Result<std::unique_ptr<PciFunction>> PciFunction::create(
+    base::EventLoop& loop, Adapter& adapter, Image& image, Custody& custody,
+    const std::function<base::Fd(uint32_t slot)>& held) {
+  std::unique_ptr<PciFunction> made(new PciFunction(loop, adapter, image, custody));
   auto ram = GuestRam::create(&adapter);
   if (!ram) return base::pass(std::move(ram.error()));
   auto page = base::make_memfd("vrdma-pvrdma-bar", kMsixBarSize);
   if (!page) return base::pass(std::move(page.error()));
   made->ram_ = std::move(*ram);
   made->unused_page_ = std::move(*page);
+  made->restore(held);
   return made;
+}
+
+// --- the image ---
+
+void PciFunction::restore(const std::function<base::Fd(uint32_t slot)>& held) {
+  const uint64_t cleared = image_.progress.cleared;
+  std::vector<bool> is_held(kSlots);
+  image_.each(image_.vectors, cleared, [&](uint32_t i, const ImagedVector&) {
+    vectors_[i] = held(i);
+    is_held[i] = true;
+  });
+  image_.each(image_.ranges, cleared, [&](uint32_t i, ImagedRange& range) {
+    // What is none, or overlaps, is not of this class.
+    if (range.length == 0 || (range.address | range.length | range.offset) % kPageSize != 0 ||
+        range.address > UINT64_MAX - range.length || range.length > INT64_MAX ||
+        range.offset > INT64_MAX - range.length ||
+        ram_->map(range.address, range.length, held(kVectors + i), range.offset) != 0) {
+      range.life = {};
+      return;
+    }
+    records_[range.address] = i;
+    is_held[kVectors + i] = true;
+  });
+  // Of messages that were not noted, or whose end the process before did not see.
+  for (uint32_t i = 0; i < kSlots; ++i)
+    if (!is_held[i] && held(i).valid()) custody_.drop(i);
+  const uint64_t noted = image_.progress.noted;
+  if (noted <= cleared) return;
+  const Image::Registers registers = image_.registers[noted % 2];
+  config_ = registers.config;
+  region_low_ = registers.region_low;
+  error_ = registers.error;
+  mask_ = registers.mask;
+  reset_ = registers.reset;
+  shared_region_ = registers.shared_region;
+  if (registers.is_attached != 0) restore_attachment(registers);
+}
+
+// The session of the process before ends at vrdmad after the process, and until then its quota is
+// used, and queue pair 1 is its.
+void PciFunction::restore_attachment(const Image::Registers& registers) {
+  constexpr uint32_t kMostAttempts = 2;
+  constexpr std::chrono::milliseconds kPatience{2000}, kPause{10};
+  std::string why = "processes died of it";
+  bool may_try = ++image_.attempts <= kMostAttempts;
+  for (const auto end = std::chrono::steady_clock::now() + kPatience; may_try;) {
+    auto made =
+        Attachment::create(adapter_, *ram_, *this, image_, shared_region_, [this] { go_on(); });
+    auto done = made
+                    ? (*made)->restore(std::max<uint64_t>(registers.reset, image_.progress.cleared))
+                    : base::pass(made.error());
+    if (done) {
+      attachment_ = std::move(*made);
+      image_.attempts = 0;
+      base::log_info("the guest's driver has its device again; its programs must open it anew");
+      go_on();
+      return;
+    }
+    why = done.error().message();
+    const int error = done.error().code();  // EINVAL, EFAULT: the image, or the guest's memory
+    may_try = error != EINVAL && error != EFAULT && std::chrono::steady_clock::now() < end;
+    if (may_try) std::this_thread::sleep_for(kPause);
+  }
+  image_.attempts = 0;
+  error_ = 1;
+  reset_ = image_.now();
+  base::log_warning(
+      "the device has nothing any more of what the guest's driver made, which must be "
+      "removed and loaded again: " +
+      why);
+}
+
+void PciFunction::before_note() {
+  image_.registers[image_.now() % 2] = {
+      config_,        region_low_, error_, mask_, attachment_ != nullptr ? 1u : 0u,
+      shared_region_, reset_};
+}
+
+void PciFunction::noted() {
+  for (const uint32_t slot : std::exchange(to_drop_, {})) custody_.drop(slot);
+}
+
+void PciFunction::clear() {
+  attachment_.reset();
+  ram_->unmap_all();
+  records_.clear();
+  to_drop_.clear();
+  for (base::Fd& vector : vectors_) vector.reset();
+  mask_ = UINT32_MAX;
+  error_ = region_low_ = 0;
+  image_.progress.clear();
+}
+
+void PciFunction::detach() {
+  attachment_.reset();
+  reset_ = image_.now();
 }
 
 RegionShape PciFunction::region(uint32_t index) const {
@@ -148,7 +251,7 @@ void PciFunction::write_register(uint64_t offset, uint32_t value) {
       attach(uint64_t{value} << 32 | region_low_);
       return;
     case kRegControl:
-      if (value == kReset) attachment_.reset();
+      if (value == kReset) detach();
       error_ = value == kReset || (value <= kUnquiesce && attachment_ != nullptr) ? 0 : 1;
       return;
     case kRegRequest:
@@ -163,11 +266,12 @@ void PciFunction::write_register(uint64_t offset, uint32_t value) {
 }
 
 void PciFunction::attach(uint64_t address) {
-  attachment_.reset();
+  detach();
   error_ = 1;
-  auto made = Attachment::create(adapter_, *ram_, *this, counts_, address, [this] { go_on(); });
+  shared_region_ = address;
+  auto made = Attachment::create(adapter_, *ram_, *this, image_, address, [this] { go_on(); });
   if (!made) {
-    if (++counts_.not_attached <= kMostComplaints)
+    if (++image_.counts.not_attached <= kMostComplaints)
       base::log_warning("the guest's driver cannot attach: " + made.error().message());
     return;
   }
@@ -176,7 +280,7 @@ void PciFunction::attach(uint64_t address) {
 }
 
 void PciFunction::reset() {
-  attachment_.reset();
+  detach();
   mask_ = UINT32_MAX;
   error_ = region_low_ = 0;
 }
@@ -185,12 +289,55 @@ void PciFunction::reset() {
 
 int PciFunction::map(const DmaRange& range, base::Fd file) {
   if (!range.may_read || !range.may_write) file.reset();
-  return ram_->map(range.address, range.length, std::move(file), range.offset);
+  // A record of a range that has ended in this message is not free yet.
+  uint32_t record = 0;
+  while (record < image_.ranges.end && record < GuestRam::kMostRanges &&
+         image_.counts_now(image_.ranges.all[record].life, image_.progress.cleared))
+    ++record;
+  if (record == GuestRam::kMostRanges) return ENOSPC;
+  if (file.valid()) custody_.hold(kVectors + record, file);
+  const int error = ram_->map(range.address, range.length, std::move(file), range.offset);
+  if (error != 0) {
+    let_go(kVectors + record);
+    return error;
+  }
+  ImagedRange& made = image_.make(image_.ranges, record);
+  made.address = range.address;
+  made.length = range.length;
+  made.offset = range.offset;
+  records_[range.address] = record;
+  return 0;
 }
 
-int PciFunction::unmap(uint64_t address, uint64_t length) { return ram_->unmap(address, length); }
+int PciFunction::unmap(uint64_t address, uint64_t length) {
+  const int error = ram_->unmap(address, length);
+  if (error != 0) return error;
+  const auto found = records_.find(address);
+  image_.end(image_.ranges, found->second);
+  let_go(kVectors + found->second);
+  records_.erase(found);
+  return 0;
+}
 
+void PciFunction::unmap_all() {
+  ram_->unmap_all();
+  for (const auto& [address, record] : records_) {
+    image_.end(image_.ranges, record);
+    let_go(kVectors + record);
+  }
+  records_.clear();
+}
+
+// A descriptor that goes must be there for the next process until the message is noted; one that
+// comes in its place is there from now on, and the VMM takes either.
 void PciFunction::set_vector(uint32_t vector, base::Fd eventfd) {
+  if (eventfd.valid()) {
+    custody_.hold(vector, eventfd);
+    (void)image_.make(image_.vectors, vector);
+  } else if (vectors_[vector].valid()) {
+    image_.end(image_.vectors, vector);
+    let_go(vector);
+  }
   vectors_[vector] = std::move(eventfd);
 }
 
@@ -201,7 +348,7 @@ void PciFunction::raise(uint32_t vector) {
   pollfd room{to.get(), POLLOUT, 0};
   const uint64_t one = 1;
   if (::poll(&room, 1, 0) == 1 && ::write(to.get(), &one, sizeof one) == sizeof one)
-    ++counts_.interrupts;
+    ++image_.counts.interrupts;
 }
 
 }  // namespace vrdma::pvrdma

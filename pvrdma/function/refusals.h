@@ -17,12 +17,18 @@ namespace vrdma::pvrdma {
   return base::fail(ENOMEM, std::string("the guest has as many ") + what + " as there can be");
 }
 
+[[nodiscard]] inline tl::unexpected<base::Error> lost(const char* what, uint32_t handle) {
+  return base::fail(EIO, std::string(what) + " " + std::to_string(handle) +
+                             " ended with a process of the device; its program must open the "
+                             "device again");
+}
+
 // The object of verbs goes, and with it the driver's; or verbs refuse, and nothing has changed.
 template <class Object>
 [[nodiscard]] base::Result<void> destroy(Table<Object>* table, uint32_t handle, const char* what) {
   Object* const one = table->find(handle);
   if (one == nullptr) return unknown(what, handle);
-  if (const int error = Destroy()(one->verbs.get()); error != 0)
+  if (const int error = one->verbs != nullptr ? Destroy()(one->verbs.get()) : 0; error != 0)
     return base::fail_errno(std::string("destroy ") + what + " " + std::to_string(handle), error);
   (void)one->verbs.release();
   table->remove(handle);

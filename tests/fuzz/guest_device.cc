@@ -81,7 +81,10 @@ class Hostile : Guest {
         write(kRegisterBar, input_.take() % 16 * 4, input_.take<uint32_t>());
         break;
       case 9:
-        if (input_.take() % 4 != 0) break;
+        if (const uint8_t what = input_.take() % 4; what != 0) {
+          if (what == 1) die();  // the next process goes on with what the guest has
+          break;
+        }
         if (function->unmap(kHigh, kRam / 2) != 0)
           (void)function->map({kHigh, kRam / 2, kRam / 2, true, true}, file.duplicate().value());
         break;

@@ -76,6 +76,32 @@ maps_memory || fail "the next worker reaches the machine's memory"
 say "vrdmad is killed, and started again"
 beside restart_daemon
 
+say "the process that serves the machine is killed while data come and go"
+# confined PID...: each is nobody without capabilities, and with a filter of system calls.
+confined() {
+  local pid status
+  for pid; do
+    status=$(<"/proc/$pid/status")
+    [[ $status =~ Uid:$'\t'$(id -u nobody) && $status =~ CapEff:$'\t'0{16} && $status =~ CapPrm:$'\t'0{16} &&
+      $status =~ Seccomp:$'\t'2 && $status =~ NoNewPrivs:$'\t'1 ]] || return 1
+  done
+}
+goes_on() { [[ $(grep -c "the guest's driver has its device again" "$T/device.log") -eq 1 ]]; }
+begin "ibv_rc_pingpong -d DEV -g GID -p PORT -n 10000000"
+pkill -9 -P "${PID[device]}" || fail "vrdma-pvrdma has no process that serves"
+began=${EPOCHREALTIME/./}
+wait_until 10 goes_on || fail "no process goes on: $(<"$T/device.log")"
+say "the next one goes on after $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
+wait_until 20 there_ended || fail "the program in the machine does not end"
+grep 'Failed status' "$T/vm/$N.log" || fail "the program in the machine has no error: $(<"$T/vm/$N.log")"
+reap client 20
+[[ $REAPED -ne 0 ]] || fail "the program of the host does not notice"
+row "ibv_rc_pingpong -d DEV -g GID -p PORT -c -e -n 50"
+row "rping -C 10 -V" "-c -a OTHER" "-s -a MINE"
+maps_memory || fail "the next process has the machine's memory reached"
+# shellcheck disable=SC2046  # one process
+confined "${PID[device]}" $(pgrep -P "${PID[device]}") || fail "vrdma-pvrdma is not confined"
+
 # has_nothing: the vdevice has no object of the machine any more.
 has_nothing() {
   ctl quota show vb >"$T/quota" && awk '$2 ~ /^(pd|mr|cq|qp|srq|ah)$/ && $3 != 0 { left = 1 } END { exit left }' "$T/quota"

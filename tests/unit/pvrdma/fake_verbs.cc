@@ -260,8 +260,11 @@ ibv_wc_opcode opcode_of(ibv_wr_opcode opcode) {
 void Verbs::flush(Qp* qp) {
   for (const Send& one : std::exchange(qp->sends, {}))
     complete(qp->init.send_cq, made(qp, one.wr.wr_id, IBV_WC_WR_FLUSH_ERR));
-  for (const Receive& one : std::exchange(qp->receives, {}))
-    complete(qp->init.recv_cq, made(qp, one.wr_id, IBV_WC_WR_FLUSH_ERR));
+  for (const Receive& one : std::exchange(qp->receives, {})) {
+    ibv_wc wc = made(qp, one.wr_id, IBV_WC_WR_FLUSH_ERR);
+    wc.opcode = IBV_WC_RECV;  // as the vdevice says also of what failed
+    complete(qp->init.recv_cq, wc);
+  }
 }
 
 size_t Verbs::run() {

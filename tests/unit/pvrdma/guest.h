@@ -34,18 +34,21 @@ class Guest {
     verbs.gids = {gid_of(1), gid_of(2)};
     loop = base::EventLoop::create().value();
     adapter = Adapter::open(*loop, "fake0").value();
-    function = PciFunction::create(*loop, *adapter).value();
+    image_memory = Image::map(image_file).value();
+    start();
     file = base::make_memfd("guest", kRam).value();
     memory = base::Mapping::shared(file, kRam, 0, PROT_READ | PROT_WRITE).value();
     // Low memory, and the rest above a hole.
-    EXPECT_EQ(0, function->map({0, kRam / 2, 0, true, true}, file.duplicate().value()));
-    EXPECT_EQ(0, function->map({kHigh, kRam / 2, kRam / 2, true, true}, file.duplicate().value()));
+    map({0, kRam / 2, 0, true, true});
+    map({kHigh, kRam / 2, kRam / 2, true, true});
     free_.resize(kRam / kPageSize - 1);
     std::iota(free_.begin(), free_.end(), 1);
     std::shuffle(free_.begin(), free_.end(), random_);
     for (uint32_t i = 0; i < kVectors; ++i) {
       vectors[i] = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+      begin();
       function->set_vector(i, vectors[i].duplicate().value());
+      note();
     }
     // A request may use the guest's memory and nothing else of this process.
     verbs.permits = [](uint64_t addr, uint64_t length) {
@@ -63,6 +66,40 @@ class Guest {
       return length == 0;
     };
   }
+
+  // ---- messages of the VMM, as the server makes them calls
+  void begin() { image().progress.begin(); }
+  void note() {
+    function->before_note();
+    image().progress.note({}, 0, true, {}, 0);
+    image().progress.answered = image().progress.noted.load();
+    function->noted();
+  }
+  void map(const DmaRange& range) {
+    begin();
+    EXPECT_EQ(0, function->map(range, file.duplicate().value()));
+    note();
+  }
+
+  // ---- processes
+  [[nodiscard]] Image& image() { return *image_memory.at<Image>(0); }
+  void start() {
+    function =
+        PciFunction::create(*loop, *adapter, image(), custody, [this](uint32_t slot) {
+          const auto found = custody.held.find(slot);
+          return found != custody.held.end() ? found->second.duplicate().value() : base::Fd();
+        }).value();
+  }
+  // The process dies where it is, and another one goes on; vrdmad has noticed.
+  void die() {
+    function.reset();  // which leaves the image as it is
+    start();
+  }
+  struct Custody final : pvrdma::Custody {
+    void hold(uint32_t slot, const base::Fd& fd) override { held[slot] = fd.duplicate().value(); }
+    void drop(uint32_t slot) override { held.erase(slot); }
+    std::map<uint32_t, base::Fd> held;
+  };
 
   // ---- memory
   [[nodiscard]] uint64_t take_page() {
@@ -100,7 +137,9 @@ class Guest {
 
   // ---- registers
   void write(uint32_t region, uint64_t offset, uint32_t value) {
+    begin();
     function->write(region, offset, {reinterpret_cast<const uint8_t*>(&value), sizeof value});
+    note();
     function->answered();
   }
   [[nodiscard]] uint32_t read(uint32_t region, uint64_t offset) {
@@ -307,6 +346,9 @@ class Guest {
   fake::Verbs verbs;
   std::unique_ptr<base::EventLoop> loop;
   std::unique_ptr<Adapter> adapter;
+  base::Fd image_file = Image::make().value();
+  base::Mapping image_memory;
+  Custody custody;
   std::unique_ptr<PciFunction> function;
   base::Fd file;
   base::Mapping memory;
