@@ -117,6 +117,22 @@ done
 inside test -s /etc/cdi/vrdma.json || fail "the unit does not write the CDI specification"
 [[ $(inside stat -c %U /run/vrdma /run/vrdma/broker | xargs) == "vrdma root" ]] || fail "the run directory is another user's"
 
+say "a vdevice for a virtual machine, whose process dies"
+inside systemctl start vrdma-export@blue0
+keeper() { inside systemctl show -p MainPID --value vrdma-export@blue0; }
+child() { inside pgrep -P "$(keeper)"; }
+serves() { inside test -S /run/vrdma-export/blue0.sock && [[ -n $(child) ]]; }
+wait_until 20 serves || fail "it does not serve: $(inside systemctl status vrdma-export@blue0)"
+first=$(keeper)
+old=$(child)
+another() { local now; now=$(child) && [[ $now != "$old" ]]; }
+inside kill -9 "$old"
+wait_until 20 another || fail "there is no other: $(inside systemctl status vrdma-export@blue0)"
+[[ $(keeper) == "$first" ]] || fail "the keeper has ended"
+inside systemctl stop vrdma-export@blue0
+[[ $(inside systemctl show -p Result --value vrdma-export@blue0) == success ]] || fail "it does not end well"
+inside pgrep vrdma-pvrdma && fail "processes of the virtual machine are left"
+
 say "stop"
 inside systemctl stop vrdmad
 [[ $(inside systemctl show -p Result --value vrdmad) == success ]] || fail "it does not end well"
