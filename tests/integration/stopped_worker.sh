@@ -15,10 +15,10 @@ loose b eth0
 ip_in a address add 10.0.0.1/24 dev eth0
 vdev_create va a eth0 --quota qp=8
 vdev_create vb b eth0
-spawn sleeper a nobody ibv_asyncwatch -d va
-has_session() { [[ $(ctl vdev show va -o json | python3 -c 'import json, sys
-print(json.load(sys.stdin)[0]["sessions"])') -eq 1 ]]; }
-wait_until 10 has_session || fail "the session is not counted"
+# Its worker is asked for counters, because it has a queue pair.
+spawn sleeper a nobody ibv_rc_pingpong -d va -g 0
+has_queue_pair() { [[ $(ctl quota show va) =~ qp\ +1\ +8 ]]; }
+wait_until 10 has_queue_pair || fail "the queue pair is not counted"
 
 worker=$(workers)
 [[ $worker == +([0-9]) ]] || fail "there are the workers '$worker'"
@@ -40,7 +40,7 @@ said() { grep -qE "$1" "$T/answer.log"; }
 soon ctl vdev list
 said va || fail "va is not listed"
 soon ctl quota show va
-said 'qp +0 +8' || fail "va has no quota"
+said 'qp +1 +8' || fail "va has no quota"
 soon ctl stats va
 said 'sessions +1' || fail "va's session is not counted"
 soon curl -sS --fail --max-time 10 --unix-socket "$T/metrics.sock" http://vrdma/metrics
@@ -62,9 +62,9 @@ ctl stats va >/dev/null || fail "va has no counters"
 [[ -e $T/goes-on ]] || fail "the counters do not wait for the worker"
 wait $late
 LIMIT=20 on a root ibv_devinfo -d va >/dev/null || fail "va cannot be opened"
-ctl quota show va | grep -qE 'qp +0 +8' || fail "the quota has changed"
+ctl quota show va | grep -qE 'qp +1 +8' || fail "the quota has changed"
 ctl quota set va qp=9 || fail "the quota cannot be changed"
-ctl quota show va | grep -qE 'qp +0 +9' || fail "the quota has not changed"
+ctl quota show va | grep -qE 'qp +1 +9' || fail "the quota has not changed"
 kill "${PID[sleeper]}"
 reap sleeper 5
 
