@@ -106,8 +106,9 @@ ip_in b link set eth0 down
 is_down() { [[ $(counter vb counters/link_downed) == 1 && $(counter vb hw_counters/link_downed) == 1 ]]; }
 wait_until 3 is_down || fail "link_downed is $(counter vb counters/link_downed)"
 ip_in b link set eth0 up
-is_up() { [[ $(counter vb state) == "4: ACTIVE" ]]; }
-wait_until 5 is_up || fail "the port does not come back"
+# Both ends of the veth pair were without a carrier.
+are_up() { [[ $(counter va state) == "4: ACTIVE" && $(counter vb state) == "4: ACTIVE" ]]; }
+wait_until 5 are_up || fail "the ports do not come back"
 
 say "perftest reports what its run added, of files that it keeps open"
 names=counters/port_xmit_data,counters/port_rcv_data,hw_counters/sent_pkts
