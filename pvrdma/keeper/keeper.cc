@@ -5,13 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/ipc/socket.h"
 
 namespace vrdma::pvrdma {
 
@@ -26,48 +25,6 @@ struct Message {
 // For a child that must end, while it may wait for vrdmad.
 constexpr std::chrono::milliseconds kOrderlyEnd{2000};
 
-// Whole messages, with at most one descriptor.
-bool send_message(int socket, const Message& message, int fd) {
-  iovec part{const_cast<Message*>(&message), sizeof message};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (fd >= 0) {
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-  }
-  ssize_t count = -1;
-  do count = ::sendmsg(socket, &header, MSG_NOSIGNAL);
-  while (count < 0 && errno == EINTR);
-  return count == sizeof message;
-}
-
-// The bytes that have come: 0 at the end, -1 if there is nothing.
-ssize_t receive_message(int socket, Message* message, base::Fd* fd) {
-  iovec part{message, sizeof *message};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-  header.msg_control = control;
-  header.msg_controllen = sizeof control;
-  const ssize_t count = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (count < 0) return -1;
-  const cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
-    int got = -1;
-    std::memcpy(&got, CMSG_DATA(rights), sizeof got);
-    *fd = base::Fd(got);
-  }
-  return count;
-}
-
 std::string how(int status) {
   if (WIFSIGNALED(status)) return "by signal " + std::to_string(WTERMSIG(status));
   return "with status " + std::to_string(WEXITSTATUS(status));
@@ -79,7 +36,8 @@ std::string how(int status) {
 
 // A parent that has gone is noticed by receive().
 void Charge::send(uint32_t what, uint32_t slot, int fd) {
-  (void)send_message(keeper_.get(), {what, slot}, fd);
+  const Message message{what, slot};
+  (void)ipc::send_message(keeper_.get(), &message, sizeof message, &fd, fd >= 0 ? 1 : 0);
 }
 
 void Charge::hold(uint32_t slot, const base::Fd& fd) { send(kHold, slot, fd.get()); }
@@ -89,11 +47,10 @@ void Charge::gone() { send(kGone, 0, -1); }
 
 base::Result<base::Fd> Charge::receive() {
   Message message{};
-  base::Fd vmm;
-  const ssize_t count = receive_message(keeper_.get(), &message, &vmm);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return base::Fd();
-  if (count <= 0) return base::fail(ECONNRESET, "the keeper ends");
-  return vmm;
+  auto received = ipc::receive_any(keeper_.get(), &message, sizeof message, MSG_DONTWAIT);
+  if (received.error == EAGAIN) return base::Fd();
+  if (received.length <= 0) return base::fail(ECONNRESET, "the keeper ends");
+  return received.fds.empty() ? base::Fd() : std::move(received.fds.front());
 }
 
 // --- the parent ---
@@ -107,12 +64,11 @@ Keeper::Keeper(base::Fd listener, base::Fd signals, uint32_t slots, Work work,
       slots_(slots) {}
 
 base::Result<Keeper::Child> Keeper::start() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return base::fail_errno("make a socket pair");
+  auto ends = ipc::make_socket_pair();
+  if (!ends) return base::pass(std::move(ends).error());
   Child child;
-  child.end = base::Fd(ends[0]);
-  base::Fd theirs(ends[1]);
+  child.end = std::move(ends->first);
+  base::Fd theirs = std::move(ends->second);
   child.pid = ::fork();
   if (child.pid < 0) return base::fail_errno("start a process");
   if (child.pid == 0) {
@@ -126,11 +82,11 @@ base::Result<Keeper::Child> Keeper::start() {
 
 bool Keeper::take_message(Child* child) {
   Message message{};
-  base::Fd fd;
-  const ssize_t count = receive_message(child->end.get(), &message, &fd);
-  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-  if (count <= 0) return false;
-  if (count != sizeof message) return true;
+  auto received = ipc::receive_any(child->end.get(), &message, sizeof message, MSG_DONTWAIT);
+  if (received.error == EAGAIN) return true;
+  if (received.length <= 0) return false;
+  if (received.length != sizeof message) return true;
+  base::Fd fd = received.fds.empty() ? base::Fd() : std::move(received.fds.front());
   switch (message.what) {
     case kHold:
     case kDrop:
@@ -157,7 +113,9 @@ void Keeper::accept(const Child& child) {
   }
   vmm_ = std::move(vmm);
   // If the child has died, the next one inherits it.
-  (void)send_message(child.end.get(), {kConnected, 0}, vmm_.get());
+  const Message message{kConnected, 0};
+  const int fd = vmm_.get();
+  (void)ipc::send_message(child.end.get(), &message, sizeof message, &fd, 1);
 }
 
 bool Keeper::attend(Child* child) {

@@ -40,7 +40,7 @@ TABLE = {
     "client/rsocket": ["client/rdmacm"],
     "client/rspreload": ["client/rsocket"],
     "api": ["core/base", "provisioning", "gid"],
-    "pvrdma/keeper": ["core/base"],
+    "pvrdma/keeper": ["core/ipc"],
     "pvrdma/vfio_user": ["core/base"],
     "pvrdma": ["pvrdma/keeper", "pvrdma/vfio_user", "core/serve", "client/verbs"],
     "vrdmad/broker": ["core/rdma", "core/serve", "netns"],
