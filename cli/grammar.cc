@@ -138,12 +138,9 @@ std::string Grammar::on_unknown_word() {
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
   if (at->get_name() == "exec") return kExecForm;
   const std::string first = base::in_quotes(words[0]);
-  if (words[0].starts_with("-")) {
-    const std::string sentence = base::sentence_of_unknown(*at, words[0]);
-    const size_t end = std::min(sentence.find(';'), sentence.size());
-    return sentence.substr(0, end) + " in '" + at->get_name() + "'" + sentence.substr(end) +
+  if (words[0].starts_with("-"))
+    return base::sentence_of_unknown(*at, words[0], " in '" + at->get_name() + "'") +
            "; see --help";
-  }
   const std::string commands = names_of(*at);
   if (commands.empty())
     return first + " is one argument too many for '" + at->get_name() + "'; see --help";

@@ -12,8 +12,10 @@
 
 namespace vrdma::base {
 
-// Of the words that no option takes, the first, for it explains the others.
-inline std::string sentence_of_unknown(const CLI::App& app, const std::string& word) {
+// Of the words that no option takes, the first, for it explains the others. `where`: " in 'list'",
+// of an option.
+inline std::string sentence_of_unknown(const CLI::App& app, const std::string& word,
+                                       const std::string& where = {}) {
   if (!word.starts_with("-")) return in_quotes(word) + " is one argument too many";
   std::vector<std::string> names;
   const auto add = [&names](const CLI::App& of) {
@@ -24,7 +26,7 @@ inline std::string sentence_of_unknown(const CLI::App& app, const std::string& w
   for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; }))
     if (group->get_name().empty()) add(*group);  // a group of options
   const std::string meant = nearest(word.substr(0, word.find('=')), names);
-  return "there is no option " + in_quotes(word) +
+  return "there is no option " + in_quotes(word) + where +
          (meant.empty() ? "" : "; do you mean " + meant + "?");
 }
 
