@@ -54,10 +54,9 @@ bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
   if (!transfer(file, false, reinterpret_cast<uint8_t*>(&old), word.addr, sizeof old)) return false;
   std::memcpy(job.buffer->data() + word.offset, &old, sizeof old);
   uint64_t fresh = job.change(old);
-  if (fresh == old && !job.mark) return true;
   auto* const bytes = reinterpret_cast<uint8_t*>(&fresh);
-  return job.mark ? store_marked(file, job.mark, old, bytes, word.addr, sizeof fresh)
-                  : transfer(file, true, bytes, word.addr, sizeof fresh);
+  if (job.mark) return store_marked(file, job.mark, old, bytes, word.addr, sizeof fresh);
+  return fresh == old || transfer(file, true, bytes, word.addr, sizeof fresh);
 }
 
 // -1 once the memory's reach has gone.

@@ -180,7 +180,8 @@ void NetSender::take_word(const StepNote& step, const PeerRequest& message) {
                         nullptr, when_done(receiving_, [this](bool) { redoing_ = false; }), &ok);
 }
 
-// Bytes that are neither what stood there nor what is stored are of others, and have come since.
+// If there are neither the bytes from before nor those of the WRITE, others have stored there
+// since, and the order is as if they had done so after the WRITE.
 void NetSender::take_store(const StepNote& step) {
   in_step_ = true;
   const uint32_t mark = qp_.block->storing.load(std::memory_order_acquire);

@@ -128,8 +128,8 @@ Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& p
   return go_on(request, plan, length);
 }
 
-// The end is stored last. If it is neither there nor what stood there before, others have stored
-// there since, and it is as if that had come behind this request.
+// The dead worker stored the end last. If the bytes from before still stand there, it did not. If
+// others have stored there since, the order is as if they had done so after this request.
 Progress ConnectedSender::step_doubt(const rdma::WorkRequest& request, const Plan& plan) {
   const uint64_t end = end_of(plan.target, plan.length), from = plan.length - end;
   if (stage_ == Stage::kStart) {
