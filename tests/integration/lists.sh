@@ -73,13 +73,18 @@ began=${EPOCHREALTIME/./}
 say "created in $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
 [[ $(ctl vdev list -q --netns "$(ns crowd)" | wc -l) -eq 1000 ]] || fail "there are $(ctl vdev list -q | wc -l)"
 [[ $(ctl vdev list -q --tenant tenant7 | wc -l) -eq 20 ]] || fail "tenant7 has $(ctl vdev list -q --tenant tenant7 | wc -l)"
-quickest=999999
-for _ in 1 2 3 4 5; do
+times=()
+for _ in {1..20}; do
   began=${EPOCHREALTIME/./}
   ctl vdev list >"$T/list"
-  took=$(((${EPOCHREALTIME/./} - began) / 1000))
-  [[ $took -ge $quickest ]] || quickest=$took
+  times+=($(((${EPOCHREALTIME/./} - began) / 1000)))
 done
-say "vdev list of a thousand: $quickest ms"
-# The quickest, because other tests may have the processors.
-[[ $quickest -le 300 ]] || fail "vdev list takes $quickest ms"
+mapfile -t times < <(printf '%s\n' "${times[@]}" | sort -n)
+say "vdev list of a thousand: ${times[0]} to ${times[-1]} ms"
+# Neither a list nor the daemon's end waits for the end of what served the list before; see api/keep_grpc.h.
+[[ ${times[-1]} -lt 5000 ]] || fail "a vdev list took ${times[-1]} ms"
+began=${EPOCHREALTIME/./}
+stop_daemon
+took=$(((${EPOCHREALTIME/./} - began) / 1000))
+say "vrdmad ended in $took ms"
+[[ $took -lt 5000 ]] || fail "vrdmad ended in $took ms"

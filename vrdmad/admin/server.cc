@@ -10,6 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "api/keep_grpc.h"
+
 namespace vrdma::vrdmad {
 
 namespace {
@@ -94,6 +96,7 @@ void AdminServer::admit(base::Fd client, AdminPeer peer) {
       return;
     }
     ++service_starts_;
+    release_.reset();
     service_ = std::move(*started);
   }
   clients_.emplace(id, Client{std::move(*duplicate), std::move(*hangup)});
@@ -115,6 +118,7 @@ void AdminServer::on_service_stopped() {
   service_.reset();
   ending_ = false;
   clients_.clear();
+  release_ = loop_.after(api::kGrpcEndsAfter, [] { api::release_grpc(); });
   if (done_) {
     // `done` may destroy this object.
     const auto done = std::exchange(done_, nullptr);

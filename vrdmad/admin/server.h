@@ -5,8 +5,8 @@
 //
 // Idle is a plain listening socket, which costs nothing. In `serving` an AdminService holds the
 // connections; this class keeps a duplicate descriptor of each, only to detect a hang-up. In
-// `ending` the AdminService shuts gRPC down on its own thread; new clients wait for the next
-// service.
+// `ending` the AdminService shuts its server down on its own thread; new clients wait for the next
+// service. gRPC's library ends later, when nothing can wait for that (api/keep_grpc.h).
 //
 // Used on the control thread only; no function blocks it.
 #pragma once
@@ -42,8 +42,8 @@ class AdminServer {
   // otherwise the destructor would wait for calls that wait for this thread.
   ~AdminServer();
 
-  // Stops listening, ends every call and watch, and calls `done` on the loop when the last gRPC
-  // thread has ended; at once if no client is connected. The loop must keep running until then.
+  // Stops listening, ends every call and watch, and calls `done` on the loop when gRPC's
+  // server has ended; at once if no client is connected. The loop must keep running until then.
   void stop(std::function<void()> done);
 
   [[nodiscard]] bool idle() const { return service_ == nullptr; }
@@ -78,8 +78,9 @@ class AdminServer {
   std::map<uint64_t, Client> clients_;                   // the clients of service_
   std::vector<std::pair<base::Fd, AdminPeer>> waiting_;  // arrived while service_ was ending
   std::unique_ptr<AdminService> service_;
-  bool ending_ = false;         // service_->stop() was called
-  std::function<void()> done_;  // stop() was called
+  bool ending_ = false;             // service_->stop() was called
+  base::EventLoop::Timer release_;  // of gRPC's library, after the last service
+  std::function<void()> done_;      // stop() was called
 
   std::atomic<uint64_t> accepted_ = 0;
   std::atomic<uint64_t> refused_ = 0;

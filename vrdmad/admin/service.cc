@@ -18,6 +18,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "api/keep_grpc.h"
 #include "core/base/printable.h"
 #include "vrdmad/admin/translation.h"
 #include "vrdmad/admin/watchers.h"
@@ -531,6 +532,7 @@ void AdminService::refuse_all() {
 
 void AdminService::serve() {
   require_threads();
+  api::keep_grpc();
   Peers peers;
   Calls calls(backend_, own_counters_, audit_, peers);
   grpc::ServerBuilder builder;

@@ -2,9 +2,9 @@
 // because an idle one wakes up periodically, and its threads cost memory.
 //
 // AdminService owns one thread, "vrdma-admin". It creates the gRPC server and hands it the
-// connections given to add_client(). After stop() it ends every call and shuts the server down, and
-// with it all gRPC threads of the process. Its work may block on calls that wait for the control
-// thread, so none of it runs there.
+// connections given to add_client(). After stop() it ends every call and the server, and
+// leaves gRPC's library (api/keep_grpc.h) to AdminServer. Its work may block on calls that wait for
+// the control thread, so none of it runs there.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class AdminService {
   // More rows for the Counters call, scope "daemon". Any thread.
   using OwnCounters = std::function<std::vector<CounterRow>()>;
 
-  // The service's thread calls `on_stopped` last, when the gRPC server and its threads have ended.
+  // The service's thread calls `on_stopped` last, when the gRPC server has ended.
   // `backend` must outlive the service. `audit` (may be null) is called for each call that changes
   // something. EAGAIN if no thread can be started.
   [[nodiscard]] static base::Result<std::unique_ptr<AdminService>> start(

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "api/keep_grpc.h"
 #include "cli/kubernetes/kubelet/broadcast.h"
 
 namespace vrdma::cli::kubernetes {
@@ -129,6 +130,7 @@ DraService::DraService(std::unique_ptr<Server> server) : server_(std::move(serve
 base::Result<std::unique_ptr<DraService>> DraService::start(Claims& claims, std::string driver,
                                                             OnRegistered on_registered) {
   auto server = std::make_unique<Server>(claims, std::move(driver), std::move(on_registered));
+  api::keep_grpc();
   grpc::ResourceQuota quota;
   quota.SetMaxThreads(kMostThreads);
   grpc::ServerBuilder builder;

@@ -7,6 +7,7 @@
 
 #include <chrono>
 
+#include "api/keep_grpc.h"
 #include "cli/kubernetes/kubelet/broadcast.h"
 
 namespace vrdma::cli::kubernetes {
@@ -71,6 +72,7 @@ base::Result<std::unique_ptr<Service>> Service::start(std::string class_name, st
                                                       Observer observer) {
   std::unique_ptr<Service> service(new Service(
       std::make_unique<Calls>(std::move(class_name), std::move(resource), std::move(observer))));
+  api::keep_grpc();
   grpc::ServerBuilder builder;
   builder.RegisterService(service->calls_.get());
   service->server_->grpc = builder.BuildAndStart();  // without a listening port

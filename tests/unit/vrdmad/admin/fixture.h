@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "api/keep_grpc.h"
 #include "core/base/event_loop.h"
 #include "tests/unit/vrdmad/admin/fake_backend.h"
 #include "vrdmad/admin/server.h"
@@ -61,7 +62,10 @@ class AdminFixture : public testing::Test {
     server_ = AdminServer::start(*loop_, *backend_, run_dir_->admin_socket()).value();
     control_ = std::thread([this] { loop_->run(); });
   }
-  ~AdminFixture() override { stop(); }
+  ~AdminFixture() override {
+    stop();
+    api::release_grpc();  // vrdmad ends instead, but a test that forks wants no threads of it
+  }
 
   // Shuts down as vrdmad does.
   void stop() {

@@ -1,5 +1,6 @@
 #include "vrdmad/admin/server.h"
 
+#include <grpc/grpc.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -50,6 +51,15 @@ TEST_F(AdminServerTest, grpc_lives_from_the_first_client_to_the_last) {
     }
     EXPECT_TRUE(eventually([&] { return idle(); }));
   }
+}
+
+// Its end may take 10 s, for which the next client would wait.
+TEST_F(AdminServerTest, the_library_of_grpc_stays_between_two_clients) {
+  const int client = raw_connection(run_dir_->admin_socket());
+  EXPECT_TRUE(eventually([&] { return !idle(); }));
+  ::close(client);
+  EXPECT_TRUE(eventually([&] { return idle(); }));
+  EXPECT_NE(grpc_is_initialized(), 0);
 }
 
 TEST_F(AdminServerTest, clients_that_come_and_go_at_once_are_all_served) {
