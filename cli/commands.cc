@@ -15,6 +15,8 @@
 #include "cli/connect.h"
 #include "cli/exec.h"
 #include "cli/for_shell.h"
+#include "cli/input.h"
+#include "cli/seccomp_profile.h"
 #include "cli/top.h"
 #include "cli/who.h"
 #include "provisioning/kind.h"
@@ -438,6 +440,25 @@ Outcome cdi_generate(const Options& options, Output&) {
   if (!text) return base::pass(text.error());
   if (options.file != "-") return replace_file(options.file, *text);
   std::cout << *text;
+  return {};
+}
+
+// As podman looks for it. Docker and containerd have theirs in their programs.
+Outcome seccomp(const Options& options, Output&) {
+  constexpr const char* kPlaces[] = {"/etc/containers/seccomp.json",
+                                     "/usr/share/containers/seccomp.json"};
+  std::string path = options.input;
+  for (const char* place : kPlaces)
+    if (path.empty() && ::access(place, F_OK) == 0) path = place;
+  if (path.empty())
+    return base::fail(ENOENT,
+                      "neither /etc/containers/seccomp.json nor /usr/share/containers/seccomp.json "
+                      "is there: name the profile of your container engine");
+  auto given = input_of(path);
+  if (!given) return base::pass(std::move(given).error());
+  auto profile = with_userfaultfd(*given);
+  if (!profile) return base::pass(std::move(profile).error(), name_of_file(path));
+  std::cout << *profile;
   return {};
 }
 

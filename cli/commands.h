@@ -51,7 +51,7 @@ struct Options {
   bool bytes = false;                             // exact sizes in tables
   bool quiet = false;                             // names only
   std::string file, classes;                      // for cdi generate: paths
-  std::string input;                              // for apply, diff and attach: a path, "-"
+  std::string input;                              // for a file that is read: a path, "-"
   std::string socket, vmm_user, user = "nobody";  // for vdev export: a path, two users
   bool print_only = false, may_migrate = false;   // the same
   std::string since;    // for events, as time_of() of cli/events.h accepts it; empty: all
@@ -109,6 +109,7 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome environment(const Options& options, Output& output);
 // Writes the CDI specification; needs no daemon.
 [[nodiscard]] Outcome cdi_generate(const Options& options, Output& output);
+[[nodiscard]] Outcome seccomp(const Options& options, Output& output);
 // Serves a page until it is interrupted (cli/web).
 [[nodiscard]] Outcome serve_web(const Options& options, Output& output);
 // cli/events.h

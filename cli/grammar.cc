@@ -555,6 +555,10 @@ void Grammar::add_cdi() {
   text(generate, "--classes", options_.classes, "FILE", "the classes of vdevices")
       .capture_default_str()
       ->check(CLI::ExistingFile);
+  leaf(app_, "seccomp", "print a container engine's seccomp profile with userfaultfd added",
+       seccomp)
+      .add_option("PROFILE", options_.input, "a JSON file; - is standard input (that of podman)")
+      ->type_name("");
 }
 
 void Grammar::add_help() {

@@ -446,14 +446,19 @@ class Examination {
                          "registered is reached");
     }
     for (const auto* vdev : own_vdevs()) {
-      std::string reasons;
-      for (const auto& row : vdev->reached())
+      std::string reasons, advice;
+      for (const auto& row : vdev->reached()) {
         reasons +=
             (reasons.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
+        if (row.reason() == "unseen")
+          advice =
+              "; unseen: a seccomp filter forbids userfaultfd(2), see seccomp and --allow "
+              "userfaultfd in vrdmactl(8)";
+      }
       if (!reasons.empty())
         ok("memory", vdev->name() +
                          " has regions that are reached, not in place, which is slower: " +
-                         reasons + " (regions, by reason; see --allow userfaultfd in vrdmactl(8))");
+                         reasons + " (regions, by reason" + advice + ")");
     }
   }
 

@@ -129,6 +129,7 @@ refused 125 nobody ctl exec nobody -- true
 refused 2 "'.xff' is not UTF-8" ctl vdev show $'\xff'
 refused 2 'NAME: it is empty' ctl vdev show ''
 mknod "$T/device" c 1 3
+refused 1 'classes.conf: this is no seccomp profile' ctl seccomp "$T/classes.conf"
 refused 1 'not a regular file' ctl cdi generate -o "$T/device"
 [[ -c $T/device ]] || fail "cdi generate has replaced a device"
 for words in "vdev list" "top --once" "watch" "--help" "--version"; do

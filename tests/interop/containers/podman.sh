@@ -38,6 +38,17 @@ say "two containers, each a tenant of its own"
 containers_pair default default
 say "two containers of one tenant"
 containers_pair red red
+[[ $(stat_of tenant/red mr_reached_unseen) -gt 0 ]] || fail "its memory is in place, although podman's seccomp profile forbids userfaultfd(2)"
+say "the same with userfaultfd(2) for a program's own pages in podman's seccomp profile"
+before=$(stat_of tenant/red mr_reached_unseen)
+ctl seccomp >"$T/seccomp.json"
+in_place=(--security-opt "seccomp=$T/seccomp.json")
+containers_pair red red "${in_place[@]}"
+[[ $(stat_of tenant/red mr_reached_unseen) -eq $before ]] || fail "its memory is reached"
+[[ $(stat_of tenant/red work_requests_direct) -gt 0 ]] || fail "the two are not linked directly"
+gcc -o "$T/userfaultfd" "$here/userfaultfd.c"
+run default "${in_place[@]}" -v "$T/userfaultfd:/userfaultfd:ro" -- /userfaultfd >"$T/uffd.log" || fail "the new profile: $(<"$T/uffd.log")"
+run default -v "$T/userfaultfd:/userfaultfd:ro" -- /userfaultfd >"$T/uffd.log" && fail "podman's profile: $(<"$T/uffd.log")"
 say "without any privilege"
 hardened=(--cap-drop=ALL --security-opt no-new-privileges --ulimit memlock=0 --ulimit nofile=1024 --ulimit nproc=1024 --read-only --user 1000)
 containers_pair default default "${hardened[@]}"
