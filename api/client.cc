@@ -153,6 +153,10 @@ base::Result<v1::Vdev> Client::set_quota(const v1::SetQuotaRequest& request) {
   return connection_->call(&v1::Admin::Stub::SetQuota, request);
 }
 
+base::Result<v1::Vdev> Client::set_labels(const v1::SetLabelsRequest& request) {
+  return connection_->call(&v1::Admin::Stub::SetLabels, request);
+}
+
 base::Result<std::vector<v1::Parent>> Client::list_parents() {
   auto response = connection_->call(&v1::Admin::Stub::ListParents, v1::ListParentsRequest());
   if (!response) return base::pass(std::move(response).error());

@@ -41,6 +41,7 @@ class Client {
   // Sorted by name, then by namespace.
   [[nodiscard]] base::Result<std::vector<v1::Vdev>> list_vdevs();
   [[nodiscard]] base::Result<v1::Vdev> set_quota(const v1::SetQuotaRequest& request);
+  [[nodiscard]] base::Result<v1::Vdev> set_labels(const v1::SetLabelsRequest& request);
   [[nodiscard]] base::Result<std::vector<v1::Parent>> list_parents();
   [[nodiscard]] base::Result<v1::Budget> set_budget(const v1::SetBudgetRequest& request);
   [[nodiscard]] base::Result<std::vector<v1::Budget>> list_budgets(v1::Scope scope);

@@ -103,16 +103,15 @@ Outcome add_quota(const std::vector<std::string>& texts, Settings& settings) {
   return {};
 }
 
+using Labels = google::protobuf::Map<std::string, std::string>;
+
 // Parses "pod=web-0" etc.; the daemon checks keys and values.
-Outcome add_labels(const std::vector<std::string>& texts, v1::CreateVdevRequest& request) {
-  for (const auto& text : texts) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return base::fail(EINVAL, "label '" + text + "' is not KEY=VALUE");
-    const auto [it, is_new] =
-        request.mutable_labels()->insert({text.substr(0, equals), text.substr(equals + 1)});
-    if (!is_new) return base::fail(EINVAL, "label '" + it->first + "' is given twice");
-  }
+Outcome add_label(const std::string& text, Labels& labels) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return base::fail(EINVAL, "label '" + text + "' is not KEY=VALUE");
+  const auto [it, is_new] = labels.insert({text.substr(0, equals), text.substr(equals + 1)});
+  if (!is_new) return base::fail(EINVAL, "label '" + it->first + "' is given twice");
   return {};
 }
 
@@ -132,7 +131,8 @@ Outcome vdev_create(const Options& options, Output& output) {
   for (const auto& prefix : options.addresses) request.add_addresses(prefix);
   if (options.owner != 0) request.mutable_owner()->set_pid(options.owner);
   request.set_end_with_owner(options.end_with_owner);
-  if (auto added = add_labels(options.labels, request); !added) return added;
+  for (const auto& text : options.labels)
+    if (auto added = add_label(text, *request.mutable_labels()); !added) return added;
   request.set_if_absent(options.if_absent);
   request.set_gid_layout(options.gid_layout);
   return with_client(options, [&](api::Client& client) -> Outcome {
@@ -202,6 +202,26 @@ Outcome quota_set(const Options& options, Output& output) {
   if (auto added = add_quota(options.quota, *request.mutable_quota()); !added) return added;
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.set_quota(request);
+    if (!vdev) return base::pass(std::move(vdev).error());
+    output.created(*vdev);
+    return {};
+  });
+}
+
+// As kubectl: KEY- removes a label.
+Outcome vdev_label(const Options& options, Output& output) {
+  v1::SetLabelsRequest request;
+  request.set_name(options.name);
+  for (const auto& text : options.labels) {
+    if (text.size() > 1 && text.back() == '-' && text.find('=') == std::string::npos)
+      request.add_remove(text.substr(0, text.size() - 1));
+    else if (text.find('=') == std::string::npos)
+      return base::fail(EINVAL, "label '" + text + "' is not KEY=VALUE, or KEY- to remove it");
+    else if (auto added = add_label(text, *request.mutable_set()); !added)
+      return added;
+  }
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto vdev = client.set_labels(request);
     if (!vdev) return base::pass(std::move(vdev).error());
     output.created(*vdev);
     return {};

@@ -73,6 +73,7 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome vdev_list(const Options& options, Output& output);
 [[nodiscard]] Outcome vdev_show(const Options& options, Output& output);
 [[nodiscard]] Outcome vdev_delete(const Options& options, Output& output);
+[[nodiscard]] Outcome vdev_label(const Options& options, Output& output);
 // Replaces the process, as exec().
 [[nodiscard]] Outcome vdev_export(const Options& options, Output& output);
 [[nodiscard]] Outcome quota_show(const Options& options, Output& output);

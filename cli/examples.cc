@@ -12,6 +12,8 @@ const std::map<std::string, std::vector<std::string>>& examples() {
        {"vrdmactl vdev list --label class=small --columns name,who,labels",
         "vrdmactl vdev rm $(vrdmactl vdev list -q --tenant shop)"}},
       {"vdev show", {"vrdmactl vdev show red0", "vrdmactl vdev show -j container:4d2f0a"}},
+      {"vdev label",
+       {"vrdmactl vdev label red0 team=storage", "vrdmactl vdev label red/red0 stage=test team-"}},
       {"vdev export",
        {"vrdmactl vdev export vm0 --socket /run/vm0.sock --owner libvirt-qemu",
         "vrdmactl vdev export vm0 --socket /run/vm0.sock --print"}},

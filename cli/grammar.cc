@@ -320,6 +320,12 @@ void Grammar::add_vdev() {
   CLI::App& show = leaf(vdev, "show", "show all details", vdev_show);
   name(show, "only this one");
   sizes(show);
+  CLI::App& label = leaf(vdev, "label", "set or remove labels of a vdevice", vdev_label);
+  name(label, "vdevice").required();
+  values_[label.add_option("LABEL", options_.labels, "KEY=VALUE sets a label, KEY- removes it")
+              ->type_name("")
+              ->check(base::not_empty, "")
+              ->required()] = {Values::Kind::kWords, {"container=", "namespace=", "pod="}};
   CLI::App& machine =
       leaf(vdev, "export", "show it to a virtual machine, in the foreground", vdev_export);
   name(machine, "vdevice").required();

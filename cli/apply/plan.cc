@@ -58,6 +58,11 @@ std::vector<std::string> lasting_differences(const Vdevice& is, const Vdevice& w
   compare("addresses", joined(is.addresses), joined(wanted.addresses));
   compare("no_direct", is.no_direct ? "true" : "false", wanted.no_direct ? "true" : "false");
   compare("gid_layout", is.gid_layout, wanted.gid_layout);
+  return all;
+}
+
+std::vector<std::string> label_differences(const Vdevice& is, const Vdevice& wanted) {
+  std::vector<std::string> all;
   std::map<std::string, std::string> keys = is.labels;
   keys.insert(wanted.labels.begin(), wanted.labels.end());
   const auto value = [](const Vdevice& of, const std::string& key) {
@@ -65,7 +70,8 @@ std::vector<std::string> lasting_differences(const Vdevice& is, const Vdevice& w
     return it == of.labels.end() ? std::string("none") : "'" + it->second + "'";
   };
   for (const auto& [key, ignored] : keys)
-    compare(("label " + key).c_str(), value(is, key), value(wanted, key));
+    if (value(is, key) != value(wanted, key))
+      all.push_back(becomes("label " + key, value(is, key), value(wanted, key)));
   return all;
 }
 
@@ -141,7 +147,8 @@ class Planner {
       const auto at = file_.budgets.find(budget);
       refuse(at != file_.budgets.end() ? at->second.line : 0, sentence);
     }
-    for (auto* steps : {&deletes_, &fabrics_, &raises_, &shrinks_, &creates_, &grows_, &lowers_})
+    for (auto* steps :
+         {&deletes_, &fabrics_, &raises_, &shrinks_, &creates_, &grows_, &labels_, &lowers_})
       for (auto& step : *steps) plan_.steps.push_back(std::move(step));
     std::ranges::stable_sort(plan_.refusals, {}, &Mistake::line);
     return std::move(plan_);
@@ -251,10 +258,12 @@ class Planner {
       create(at, change, limits);
       return;
     }
-    if (is->is_lost) return;  // vrdmad changes none of its limits
+    if (is->is_lost) return;  // vrdmad changes neither its limits nor its labels
     const SetQuota quota = quota_change(*is, limits);
-    if (quota.to.empty()) return;
-    std::vector<std::string> details;
+    std::vector<std::string> details = label_differences(is->vdevice, wanted);
+    const bool has_other_labels = !details.empty();
+    if (has_other_labels && !has_room_for_own_label(at)) return;
+    if (quota.to.empty() && !has_other_labels) return;
     for (const auto& [kind, limit] : quota.to)
       details.push_back(
           becomes("quota " + kind, text_of(kind, quota.from.at(kind)), text_of(kind, limit)));
@@ -263,14 +272,20 @@ class Planner {
       shrinks_.push_back({change, std::move(part)});
     if (auto part = part_of(quota, true); !part.to.empty())
       grows_.push_back({change, std::move(part)});
+    if (has_other_labels)
+      labels_.push_back({change, SetLabels{is->id, wanted.labels, is->vdevice.labels}});
+  }
+
+  bool has_room_for_own_label(const At<Vdevice>& at) {
+    if (at.value.labels.size() < base::kMaxLabels) return true;
+    refuse(at.line, "vdev '" + at.value.name + "' has " + std::to_string(at.value.labels.size()) +
+                        " labels: apply needs one of its own, so that it can have " +
+                        std::to_string(base::kMaxLabels - 1));
+    return false;
   }
 
   void create(const At<Vdevice>& at, size_t change, const Limits& limits) {
-    if (at.value.labels.size() >= base::kMaxLabels)
-      return refuse(at.line, "vdev '" + at.value.name + "' has " +
-                                 std::to_string(at.value.labels.size()) +
-                                 " labels: apply needs one of its own, so that it can have " +
-                                 std::to_string(base::kMaxLabels - 1));
+    if (!has_room_for_own_label(at)) return;
     Create made{at.value, file_.set};
     for (const auto& [kind, limit] : limits)
       if (inherited(interim_, at.value, kind) != limit) made.vdevice.quota[kind] = limit;
@@ -300,7 +315,7 @@ class Planner {
   std::vector<const Existing*> matches_;  // of the file's vdevices; nullptr: none
   std::set<uint64_t> used_;               // ids of these
   std::vector<Vdevice> after_;            // all vdevices at the end, with all limits
-  std::vector<Step> deletes_, fabrics_, raises_, shrinks_, creates_, grows_, lowers_;
+  std::vector<Step> deletes_, fabrics_, raises_, shrinks_, creates_, grows_, labels_, lowers_;
   Plan plan_;
 };
 

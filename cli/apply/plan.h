@@ -44,6 +44,10 @@ struct SetQuota {
   uint64_t id = 0;
   Limits to, from;  // of the same kinds
 };
+struct SetLabels {
+  uint64_t id = 0;
+  std::map<std::string, std::string> to, from;  // all but kSetLabel
+};
 struct SetBudget {
   BudgetKey key;
   Budget to, from;
@@ -54,7 +58,7 @@ struct SetFabric {
 };
 struct Step {
   size_t change = 0;  // of Plan::changes
-  std::variant<Delete, SetFabric, SetBudget, SetQuota, Create> what;
+  std::variant<Delete, SetFabric, SetBudget, SetQuota, SetLabels, Create> what;
 };
 
 struct Plan {

@@ -55,6 +55,15 @@ Result<void> take(api::Client& client, const SetQuota& step) {
   return outcome(client.set_quota(request));
 }
 
+Result<void> take(api::Client& client, const SetLabels& step) {
+  v1::SetLabelsRequest request;
+  request.set_name("id:" + std::to_string(step.id));
+  request.mutable_set()->insert(step.to.begin(), step.to.end());
+  for (const auto& [key, ignored] : step.from)
+    if (!step.to.contains(key)) request.add_remove(key);
+  return outcome(client.set_labels(request));
+}
+
 Result<void> take(api::Client& client, const SetBudget& step) {
   v1::SetBudgetRequest request;
   request.set_scope(step.key.scope == Scope::kTenant ? v1::TENANT : v1::PARENT);

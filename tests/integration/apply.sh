@@ -78,6 +78,15 @@ expect 1 ctl apply -f "$T"
 expect 2 ctl apply
 diff_is 0
 
+say "labels change on the living vdevice"
+number=$(ctl vdev show b0 -j | grep '"id"')
+sed -i 's/team = "x"/team = "y", stage = "test"/' "$T/f.toml"
+diff_is 1
+apply || fail "it is refused: $(cat "$T/err")"
+diff_is 0
+[[ $(ctl vdev list b0 --columns labels) == *stage=test*team=y* && $(ctl vdev show b0 -j | grep '"id"') == "$number" ]] ||
+  fail "b0: $(ctl vdev show b0)"
+
 say "what cannot be changed is refused, or made again if asked"
 sed -i 's/mlx5/dense/' "$T/f.toml"
 expect 1 apply

@@ -39,6 +39,25 @@ ctl quota set shop/web-0 qp=7
 ctl exec container:c0ffee0 -- true || fail "exec"
 [[ $(ctl quota show --tenant shop --columns limit | sed -n 8p | tr -d ' ') == 7 ]] || fail "the limit: $(ctl quota show --tenant shop)"
 
+say "labels of a living vdevice, also after a restart and as names of a pod"
+labels_of() { ctl vdev list "$1" --columns labels | sed 1d; }
+before=$(labels_of shop/web-0)
+ctl vdev label shop/web-0 team=x stage=test pod_name=web-1 >/dev/null || fail "they are refused"
+ctl vdev label id:1 stage- nothing- team=y >/dev/null || fail "they are refused"
+refused "no vdevice 'web-0'" ctl vdev show shop/web-0
+refused "label 'x' is set and removed" ctl vdev label id:1 x=1 x-
+refused "'-' is not a valid label key" ctl vdev label id:1 -- -=1
+refused "label 'x' is not KEY=VALUE, or KEY- to remove it" ctl vdev label id:1 x
+many=(); for i in {1..14}; do many+=("l$i="); done
+refused "17 labels are too many|18 labels are too many" ctl vdev label id:1 "${many[@]}"
+refused "the value of label 'x' is invalid" ctl vdev label id:1 "x=$(printf 'a\001b')"
+[[ $(labels_of shop/web-1) == "${before/web-0/web-1},team=y" ]] || fail "labels: $(labels_of shop/web-1)"
+kill_daemon
+start_daemon
+[[ $(labels_of shop/web-1) == "${before/web-0/web-1},team=y" ]] || fail "labels after a restart: $(labels_of shop/web-1)"
+ctl vdev label id:1 team- pod_name=web-0 >/dev/null
+[[ $(labels_of shop/web-0) == "$before" ]] || fail "labels: $(labels_of shop/web-0)"
+
 say "each name that -q prints is that of one vdevice"
 while read -r name; do
   ctl vdev show "$name" >/dev/null || fail "$name is no name"

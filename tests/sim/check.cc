@@ -43,7 +43,7 @@ bool take_doubtful(const VdevInfo& vdev, Model& model) {
   const auto found = std::find_if(model.doubtful.begin(), model.doubtful.end(), fits);
   if (found == model.doubtful.end()) return false;
   // Its link may have ended since.
-  model.vdevices[vdev.id] = {*found, vdev.netns_cookie, vdev.ifindex, {}, true};
+  model.vdevices[vdev.id] = {*found, vdev.netns_cookie, vdev.ifindex, {}, true, ""};
   // What it replaced has gone with its creation.
   for (auto& [id, other] : model.vdevices)
     if (id != vdev.id && fits(other.spec)) other.may_be_gone = true;
@@ -237,6 +237,9 @@ void check_promises(Life& life, Model& model) {
     if (its.qp && !is_lost(vdev) && limit_of(vdev, "qp") != *its.qp)
       throw Failure(name_of(vdev) + " has " + std::to_string(limit_of(vdev, "qp")) +
                     " queue pairs instead of the " + std::to_string(*its.qp) + " that were set");
+    if (const auto team = vdev.labels.find("team");
+        its.team && *its.team != (team != vdev.labels.end() ? team->second : ""))
+      throw Failure(name_of(vdev) + " has not the label team=" + *its.team);
     model.last_id = std::max(model.last_id, vdev.id);
   }
   for (const auto& [id, one] : model.vdevices)

@@ -21,6 +21,8 @@ struct Model {
     std::optional<uint64_t> qp;
     // Its netdev or namespace has ended, or a deletion of it was interrupted.
     bool may_be_gone = false;
+    // Its label of that name, or ""; none: a change was interrupted.
+    std::optional<std::string> team = "";
   };
 
   std::map<uint64_t, Vdevice> vdevices;  // by id

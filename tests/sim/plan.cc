@@ -17,6 +17,7 @@ constexpr std::array kKinds{
     Kind{Do::kCreate, 20, "create"},
     Kind{Do::kDelete, 9, "delete"},
     Kind{Do::kSetQuota, 8, "quota set"},
+    Kind{Do::kSetLabels, 4, "vdev label"},
     Kind{Do::kSetBudget, 5, "budget set"},
     Kind{Do::kSetFabric, 5, "fabric set"},
     Kind{Do::kQuery, 4, "query"},

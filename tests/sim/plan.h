@@ -16,6 +16,7 @@ enum class Do : uint8_t {
   kCreate,
   kDelete,
   kSetQuota,
+  kSetLabels,
   kSetBudget,
   kSetFabric,
   kQuery,  // counters, queue pairs

@@ -134,7 +134,7 @@ void Scenario::create(Chance& chance) {
         (other.spec.netns == spec.netns || other.cookie == made->netns_cookie))
       other.may_be_gone = true;
   Model::Vdevice& its = model_.vdevices[made->id];
-  its = {spec, made->netns_cookie, made->ifindex, {}, false};
+  its = {spec, made->netns_cookie, made->ifindex, {}, false, ""};
   if (!spec.quota.empty()) its.qp = spec.quota.front().limit;
   // What ended meanwhile was not told to the model.
   if (machine_.host.find_link(its.cookie, its.ifindex) == nullptr) its.may_be_gone = true;
@@ -171,6 +171,23 @@ void Scenario::set_quota(Chance& chance) {
       model_.vdevices.at(*id).qp.reset();
   } catch (const End&) {
     model_.vdevices.at(*id).qp.reset();
+    throw;
+  }
+}
+
+void Scenario::set_labels(Chance& chance) {
+  const auto id = any_vdevice(chance);
+  if (!id) return;
+  const std::string value = std::to_string(chance.below(100));
+  const vrdmad::LabelChange change = chance.one_in(4) ? vrdmad::LabelChange{{}, {"team"}}
+                                                      : vrdmad::LabelChange{{{"team", value}}, {}};
+  try {
+    const auto set =
+        call("vdev label " + std::to_string(*id) + " team=" + (change.set.empty() ? "" : value),
+             true, [&] { return life_->daemon().set_labels("id:" + std::to_string(*id), change); });
+    if (set) model_.vdevices.at(*id).team = change.set.empty() ? "" : value;
+  } catch (const End&) {
+    model_.vdevices.at(*id).team.reset();
     throw;
   }
 }
@@ -285,7 +302,8 @@ void Scenario::act(const Action& action) {
   Chance chance(action.seed);
   Host& host = machine_.host;
   const bool is_change = action.what == Do::kDelete || action.what == Do::kSetQuota ||
-                         action.what == Do::kSetBudget || action.what == Do::kSetFabric;
+                         action.what == Do::kSetLabels || action.what == Do::kSetBudget ||
+                         action.what == Do::kSetFabric;
   constexpr int kCallsAtOnce = 4;
   const bool is_call = is_change || action.what == Do::kCreate || action.what == Do::kQuery;
   if ((is_change && changing_) || (is_call && calls_ >= kCallsAtOnce)) {
@@ -303,6 +321,8 @@ void Scenario::act(const Action& action) {
       return remove(chance);
     case Do::kSetQuota:
       return set_quota(chance);
+    case Do::kSetLabels:
+      return set_labels(chance);
     case Do::kSetBudget:
       return set_budget(chance);
     case Do::kSetFabric:

@@ -30,6 +30,7 @@ class Scenario {
   void create(Chance& chance);
   void remove(Chance& chance);
   void set_quota(Chance& chance);
+  void set_labels(Chance& chance);
   void set_budget(Chance& chance);
   void set_fabric(Chance& chance);
   void query(Chance& chance);

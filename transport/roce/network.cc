@@ -193,22 +193,28 @@ uint64_t Network::receive(const wire::Packet& packet, const NetworkHeader& heade
     receive_datagram(packet, header);
     return 0;
   }
-  const auto it = ports_.find(packet.dest_qpn);
-  if (it == ports_.end()) {
+  PeerPort* const port = connected_port(packet.dest_qpn);
+  if (port == nullptr) {
     ++counters_.unknown_qp;
-  } else if (!it->second->receive(packet, header, now)) {
-    on_wrong_source(packet.dest_qpn, *it->second, header.source);
+  } else if (!port->receive(packet, header, now)) {
+    on_wrong_source(packet.dest_qpn, *port, header.source);
   }
   return 0;
 }
 
+// nullptr: there is no such queue pair, or it has no peer, as in RESET.
+Network::PeerPort* Network::connected_port(uint32_t qpn) const {
+  const auto it = ports_.find(qpn);
+  return it != ports_.end() && it->second->peer() != verbs::Gid() ? it->second : nullptr;
+}
+
 // The ICRC covers the addresses, so it is that of the peer's address if a packet was translated.
 bool Network::is_translated(const Misfit& misfit) {
-  const auto it = ports_.find(misfit.packet.dest_qpn);
-  if (misfit.packet.service == wire::Service::kUd || it == ports_.end()) return false;
-  const verbs::Gid& peer = it->second->peer();
+  const PeerPort* const port = connected_port(misfit.packet.dest_qpn);
+  if (misfit.packet.service == wire::Service::kUd || port == nullptr) return false;
+  const verbs::Gid& peer = port->peer();
   if (peer == misfit.header.source || !misfit.fits(peer, misfit.header.destination)) return false;
-  on_wrong_source(misfit.packet.dest_qpn, *it->second, misfit.header.source);
+  on_wrong_source(misfit.packet.dest_qpn, *port, misfit.header.source);
   return true;
 }
 

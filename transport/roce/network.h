@@ -90,6 +90,7 @@ class Network {
   }
   void close_sockets(const std::function<bool(const verbs::Gid& address)>& of);
   [[nodiscard]] bool may_come_from(const verbs::Gid& source);
+  [[nodiscard]] PeerPort* connected_port(uint32_t qpn) const;
   void on_wrong_source(uint32_t qpn, const PeerPort& port, const verbs::Gid& source);
 
   rdma::Device& device_;

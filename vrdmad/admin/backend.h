@@ -353,6 +353,12 @@ struct EventRow {
   std::string program, reason, share;
 };
 
+// Of a vdevice; other labels stay.
+struct LabelChange {
+  std::map<std::string, std::string> set;
+  std::vector<std::string> removed;  // keys
+};
+
 class AdminBackend {
  public:
   virtual ~AdminBackend() = default;
@@ -368,6 +374,8 @@ class AdminBackend {
   // All or nothing: if one limit is below its use, none changes.
   virtual base::Result<VdevInfo> set_quota(const std::string& name,
                                            const std::vector<QuotaSetting>& quota) = 0;
+  // All or nothing. EPERM: a label of a hook; see SetLabels in admin.proto.
+  virtual base::Result<VdevInfo> set_labels(const std::string& name, const LabelChange& change) = 0;
   // All or nothing. EBUSY: less than was promised or is in use; ENODEV: no such parent.
   virtual base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) = 0;
   // By name. A tenant or parent without vdevices and settings has none.

@@ -195,6 +195,20 @@ class Calls final
     return answer(*context, audited(*context, "quota set", request->name(), words, set), *response);
   }
 
+  grpc::Status SetLabels(grpc::ServerContext* context, const v1::SetLabelsRequest* request,
+                         v1::Vdev* response) override {
+    const auto& given = request->set();
+    const auto& keys = request->remove();
+    const LabelChange change{{given.begin(), given.end()}, {keys.begin(), keys.end()}};
+    const auto set = backend_.set_labels(request->name(), change);
+    Words words;
+    for (const auto& [key, value] : change.set) words.add("label", printable(key + "=" + value));
+    for (const auto& key : change.removed) words.add("removed", printable(key));
+    if (set) words.add_vdev(set->id, set->netns);
+    return answer(*context, audited(*context, "vdev label", request->name(), words, set),
+                  *response);
+  }
+
   grpc::Status SetBudget(grpc::ServerContext* context, const v1::SetBudgetRequest* request,
                          v1::Budget* response) override {
     const BudgetSpec spec{scope_of(request->scope()),

@@ -72,6 +72,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) override;
+  base::Result<VdevInfo> set_labels(const std::string& name, const LabelChange& change) override;
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
   base::Result<FabricInfo> set_fabric(const FabricChange& change) override;

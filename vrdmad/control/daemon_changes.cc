@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/base/label.h"
 #include "netns/netns.h"
 #include "vrdmad/control/daemon_record.h"
 #include "vrdmad/control/same_spec.h"
@@ -36,6 +37,23 @@ std::vector<Limit> limits_of(const std::vector<provisioning::Setting>& settings)
     for (const auto& one : settings)
       if (one.kind == provisioning::traits(kind).name) limits.push_back({kind, one.limit});
   return limits;
+}
+
+// EPERM: a label by which the hook of its container, and vrdmad, know a vdevice.
+Result<std::map<std::string, std::string>> changed_labels(const VdevSpec& spec,
+                                                          const LabelChange& change) {
+  std::map<std::string, std::string> labels = spec.labels;
+  for (const auto& key : change.removed) {
+    if (change.set.contains(key)) return fail(EINVAL, "label '" + key + "' is set and removed");
+    labels.erase(key);
+  }
+  for (const auto& [key, value] : change.set) labels[key] = value;
+  if (auto ok = base::check_labels(labels); !ok) return pass(std::move(ok.error()));
+  if (spec.containers.empty()) return labels;
+  for (const char* const key : HookBackend::kOwnLabels)
+    if (label_value(spec, key) != (labels.contains(key) ? labels.at(key) : ""))
+      return fail(EPERM, std::string("label '") + key + "' is that of its container's hook");
+  return labels;
 }
 
 // What a worker answered; nullptr: nothing in time.
@@ -251,7 +269,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
           // Store it first, because a limit that was set cannot always be taken back.
           before = its->spec.quota;
           merge(settings, &its->spec.quota);
-          its->quota_in_doubt = true;
+          its->spec_in_doubt = true;
           done(Begun{id, {}, store(*its).share(), true});
         });
   });
@@ -262,7 +280,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     Record* const record = find(begun->id);
     if (record == nullptr)
       return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
-    record->quota_in_doubt = false;
+    record->spec_in_doubt = false;
     if (!stored) record->spec.quota = before;
     store_again(*record);  // what has changed meanwhile
     if (!stored)
@@ -305,6 +323,39 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
       outside_.writer->write_later(record->stored);
   });
   return fail(result.error().code(), result.error().message() + " " + kNotUndone);
+}
+
+Result<VdevInfo> Daemon::set_labels(const std::string& name, const LabelChange& change) {
+  const std::lock_guard one_at_a_time(changes_);
+  std::map<std::string, std::string> labels;
+  auto begun = call([&]() -> Result<Begun> {
+    auto found = find(name);
+    if (!found) return pass(std::move(found.error()));
+    Record& its = **found;
+    if (its.leaving) return fail(EBUSY, "vdevice '" + name + "' is being deleted");
+    auto changed = changed_labels(its.spec, change);
+    if (!changed) return pass(std::move(changed.error()), "vdevice '" + name + "'");
+    labels = std::move(*changed);
+    its.stored = stored_form(its);
+    its.stored.spec.labels = labels;
+    its.spec_in_doubt = true;
+    return Begun{its.id, {}, outside_.writer->write(its.stored).share(), true};
+  });
+  if (!begun) return pass(std::move(begun.error()));
+  const Result<void> stored = wait_for(begun->on_disk);
+  return call([&]() -> Result<VdevInfo> {
+    Record* const its = find(begun->id);
+    if (its == nullptr) return fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile");
+    its->spec_in_doubt = false;
+    if (stored) its->spec.labels = labels;
+    store_again(*its);  // what has changed meanwhile
+    if (!stored) return pass(stored.error(), "the labels of vdevice '" + name + "' are unchanged");
+    directory_.add(its->id, entry_of(its->spec, its->link.netns_cookie, its->number, its->fabric,
+                                     its->tenant));
+    VdevInfo now = info(*its);
+    tell(WatchEvent::Type::kChanged, now, "labels changed");
+    return now;
+  });
 }
 
 }  // namespace vrdma::vrdmad

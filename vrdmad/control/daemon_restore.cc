@@ -408,7 +408,7 @@ std::future<Result<void>> Daemon::store(Record& record) {
 
 void Daemon::store_again(Record& record) {
   StoredVdev now = stored_form(record);
-  if (record.leaving || record.quota_in_doubt || now == record.stored) return;
+  if (record.leaving || record.spec_in_doubt || now == record.stored) return;
   record.stored = now;
   outside_.writer->write_later(std::move(now));
 }

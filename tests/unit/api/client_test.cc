@@ -97,6 +97,24 @@ TEST_F(ClientTest, set_quota_changes_what_is_named) {
   expect_error(client_.set_quota(request), EBUSY, "vdevice red0 has 2 qp in use, more than 1");
 }
 
+TEST_F(ClientTest, labels_are_set_and_removed) {
+  create("red0");
+  v1::SetLabelsRequest request;
+  request.set_name("red0");
+  (*request.mutable_set())["team"] = "x";
+  (*request.mutable_set())["stage"] = "test";
+  ASSERT_TRUE(client_.set_labels(request));
+  request.clear_set();
+  request.add_remove("stage");
+  const auto vdev = client_.set_labels(request);
+  ASSERT_TRUE(vdev);
+  EXPECT_EQ(vdev->labels_size(), 1);
+  EXPECT_EQ(vdev->labels().at("team"), "x");
+  (*request.mutable_set())["-"] = "";
+  EXPECT_EQ(client_.set_labels(request).error().code(), EINVAL);
+  EXPECT_EQ(client_.get_vdev("red0")->labels_size(), 1);
+}
+
 TEST_F(ClientTest, the_reach_of_a_fabric_is_set_and_seen) {
   create("red0");
   const std::string name = client_.get_vdev("red0")->fabric();

@@ -138,7 +138,8 @@ std::string of(Values::Kind kind, const std::string& run_dir = "/default") {
 TEST(Completion, is_what_the_grammar_allows) {
   using Kind = Values::Kind;
   EXPECT_THAT(completed({"v"}), ElementsAre("vdev", "version"));
-  EXPECT_THAT(completed({"vdev", ""}), ElementsAre("create", "list", "show", "export", "delete"));
+  EXPECT_THAT(completed({"vdev", ""}),
+              ElementsAre("create", "list", "show", "label", "export", "delete"));
   EXPECT_THAT(completed({"vdev", "create", "x", "--net"}), ElementsAre("--netns", "--netdev"));
   EXPECT_THAT(completed({"vdev", "create", ""}), IsEmpty()) << "a new name";
   EXPECT_THAT(completed({"vdev", "rm", "a", "b", ""}), ElementsAre(of(Kind::kVdevices)));

@@ -70,10 +70,10 @@ TEST_F(Vrdmactl, errors_are_json_for_programs) {
     EXPECT_EQ(ran.out, "");
     return ran.err;
   };
-  EXPECT_EQ(
-      error_of({"vdev", "frob", "-j"}, 2),
-      "{\"error\":\"there is no command 'frob' in 'vdev'; there are create, list, show, export, "
-      "delete\",\"errno\":22}\n");
+  EXPECT_EQ(error_of({"vdev", "frob", "-j"}, 2),
+            "{\"error\":\"there is no command 'frob' in 'vdev'; there are create, list, show, "
+            "label, export, "
+            "delete\",\"errno\":22}\n");
   EXPECT_THAT(error_of({"-o", "json", "vdev", "list"}, 1), HasSubstr("\"errno\":111}"));
   start_daemon();
   EXPECT_EQ(error_of({"vdev", "show", "x\n\"", "--json"}, 1),
@@ -174,7 +174,7 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
     return content_of(temp_ + "/out") + content_of(temp_ + "/err");
   };
   EXPECT_EQ(complete({"v"}), "vdev version\n");
-  EXPECT_EQ(complete({"vdev", ""}), "create list show export delete\n");
+  EXPECT_EQ(complete({"vdev", ""}), "create list show label export delete\n");
   EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 red0\n");
   EXPECT_EQ(complete({"-o", "json", "quota", "set", "r"}), "red0\n");
   ASSERT_EQ(run({"vdev", "create", "red0", "--netns", "other", "--netdev", "lo"}).status, 0);

@@ -48,13 +48,14 @@ TEST_F(Vrdmactl, a_shell_learns_its_environment) {
 
 TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
   EXPECT_THAT(run({}).err, StartsWith("vrdmactl: a command is missing; there are vdev, quota, "));
-  expect_failure({"vdev"}, 2,
-                 "the command of 'vdev' is missing; there are create, list, show, export, delete");
+  expect_failure(
+      {"vdev"}, 2,
+      "the command of 'vdev' is missing; there are create, list, show, label, export, delete");
   EXPECT_EQ(run({"frob"}).status, 2);
   EXPECT_THAT(run({"frob"}).err, HasSubstr("there is no command 'frob'; there are vdev, quota, "));
   expect_failure(
       {"vdev", "frob"}, 2,
-      "there is no command 'frob' in 'vdev'; there are create, list, show, export, delete");
+      "there is no command 'frob' in 'vdev'; there are create, list, show, label, export, delete");
   expect_failure({"exec", "red0", "true"}, 2,
                  "exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'");
   expect_failure({"vdev", "list", "--tennant", "red"}, 2,

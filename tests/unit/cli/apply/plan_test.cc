@@ -118,6 +118,10 @@ class Model {
     for (const auto& [kind, limit] : step.to) of(limits, *provisioning::find_kind(kind)) = limit;
     return change(made, limits);
   }
+  std::string take(const SetLabels& step) {
+    vdevices_.at(step.id)->existing.vdevice.labels = step.to;
+    return "";
+  }
   std::string take(const SetBudget& step) {
     provisioning::BudgetSpec spec{settings(step.to.defaults), settings(step.to.ceilings),
                                   step.to.overcommit};
@@ -204,6 +208,24 @@ TEST(ApplyPlan, a_quota_is_changed_in_place_and_goes_back_to_its_default) {
   EXPECT_THAT(plan(file_with({a}), model.state(), {}).changes, IsEmpty());
 }
 
+TEST(ApplyPlan, labels_change_on_the_living_vdevice) {
+  Model model;
+  Vdevice a = vdevice("a");
+  a.labels = {{"stage", "test"}, {"team", "x"}};
+  run(model, plan(file_with({a}), model.state(), {}));
+  a.labels = {{"stage", "live"}, {"owner", "y"}};
+  const Plan changed = plan(file_with({a}), model.state(), {});
+  EXPECT_THAT(names(changed), ElementsAre("1red/a"));
+  EXPECT_THAT(changed.changes[0].details,
+              ElementsAre("label owner: none, then 'y'", "label stage: 'test', then 'live'",
+                          "label team: 'x', then none"));
+  run(model, changed);
+  EXPECT_THAT(plan(file_with({a}), model.state(), {}).changes, IsEmpty());
+  for (int i = 0; i < 14; ++i) a.labels["l" + std::to_string(i)] = "";
+  EXPECT_THAT(refusals(plan(file_with({a}), model.state(), {})),
+              ElementsAre(HasSubstr("has 16 labels: apply needs one of its own")));
+}
+
 TEST(ApplyPlan, what_cannot_be_changed_is_refused_and_named) {
   Model model;
   run(model, plan(file_with({vdevice("a")}), model.state(), {}));
@@ -215,17 +237,16 @@ TEST(ApplyPlan, what_cannot_be_changed_is_refused_and_named) {
   a.addresses = {"10.0.0.0/8"};
   a.no_direct = true;
   a.gid_layout = "mlx5";
-  a.labels = {{"k", "v"}};
   const Plan refused = plan(file_with({a}), model.state(), {});
   EXPECT_THAT(
       refusals(refused),
-      ElementsAre(
-          HasSubstr(": netdev: eth0, then eth1: this cannot be changed; --recreate"),
-          HasSubstr(": tenant: its own, then t: "),
-          HasSubstr(": fabric: its tenant's own, then f: "), HasSubstr(": allow: none, then qp1: "),
-          HasSubstr(": addresses: none, then 10.0.0.0/8: "),
-          HasSubstr(": no_direct: false, then true: "),
-          HasSubstr(": gid_layout: dense, then mlx5: "), HasSubstr(": label k: none, then 'v': ")));
+      ElementsAre(HasSubstr(": netdev: eth0, then eth1: this cannot be changed; --recreate"),
+                  HasSubstr(": tenant: its own, then t: "),
+                  HasSubstr(": fabric: its tenant's own, then f: "),
+                  HasSubstr(": allow: none, then qp1: "),
+                  HasSubstr(": addresses: none, then 10.0.0.0/8: "),
+                  HasSubstr(": no_direct: false, then true: "),
+                  HasSubstr(": gid_layout: dense, then mlx5: ")));
   EXPECT_EQ(refused.refusals[0].line, 10u);
   const Plan recreated = plan(file_with({a}), model.state(), {.recreate = true});
   EXPECT_THAT(names(recreated), ElementsAre("2red/a"));

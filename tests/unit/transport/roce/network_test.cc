@@ -226,6 +226,17 @@ TEST_F(Networked, HearOnlyTheirPeer) {
   write(4);
   EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
   EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  // As in RESET: what was on its way to it says nothing about addresses.
+  qp_b->link.remote.reset();
+  qp_b->attributes.av = {};
+  qp_b->sender->attributes_changed();
+  packet.dest_qpn = qp_b->qpn;
+  out->clear();
+  ASSERT_EQ(out->add(burst, 0, {gid_of("::ffff:127.0.0.3"), kB}, 0, true), 1u);
+  ASSERT_EQ(::sendmmsg(stranger.get(), out->messages(), out->count(), 0), 1);
+  EXPECT_TRUE(wait_for([&] { return b_counters.unknown_qp == 2; }));
+  EXPECT_THAT(warnings, SizeIs(1));
+  EXPECT_EQ(b_counters.wrong_source, 1u);
 }
 
 // Between a's address and b the packet's source was replaced: its ICRC is that of a's address.

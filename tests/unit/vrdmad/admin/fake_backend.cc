@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/base/label.h"
 #include "core/base/netns_cookie.h"
 
 namespace vrdma::vrdmad {
@@ -128,6 +129,19 @@ base::Result<VdevInfo> FakeBackend::set_quota(const std::string& name,
     if (auto applied = apply(*vdev, quota); !applied) return base::pass(std::move(applied).error());
     vdevs_[vdev->id] = *vdev;
     tell({WatchEvent::Type::kChanged, *vdev, "quota changed"});
+    return vdev;
+  });
+}
+
+base::Result<VdevInfo> FakeBackend::set_labels(const std::string& name, const LabelChange& change) {
+  return on_loop([&]() -> base::Result<VdevInfo> {
+    auto vdev = find(name);
+    if (!vdev) return vdev;
+    for (const auto& key : change.removed) vdev->labels.erase(key);
+    for (const auto& [key, value] : change.set) vdev->labels[key] = value;
+    if (auto ok = base::check_labels(vdev->labels); !ok) return base::pass(std::move(ok).error());
+    vdevs_[vdev->id] = *vdev;
+    tell({WatchEvent::Type::kChanged, *vdev, "labels changed"});
     return vdev;
   });
 }
