@@ -97,6 +97,7 @@ ROWS = [
     (r"integration\.apply", "gate", ""),
     (r"integration\.(quota|isolation|events)", "release=gate dev=all tsan=all", ""),
     (r"integration\.memory_calls\.", "gate", ""),
+    (r"integration\.memory_cost$", "gate", ""),
     (r"integration\.(ends\.|completions\.|arguments|child_calls)", "gate", ""),
     (r"sim$", "release=gate dev=quick", ""),
     (r"integrity\.(direct|mediated|network|all|all\.reached)$", "gate", ""),

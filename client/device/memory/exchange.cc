@@ -4,8 +4,10 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <ctime>
+#include <span>
 
 #include "client/device/memory/raw_memory.h"
 #include "client/device/memory/table.h"
@@ -32,6 +34,19 @@ bool is_plain(uint64_t start, uint64_t end, int prot) {
   };
   return visit_mappings(start, end, see, &seen) && seen.at == end;
 }
+
+// What /proc/self/pagemap says of the pages of [start, end) (proc_pid_pagemap(5)). False: it says
+// nothing.
+bool read_pages(uint64_t start, uint64_t end, std::span<uint64_t> pages) {
+  const size_t size = (end - start) / kPage * sizeof(uint64_t);
+  if (size > pages.size_bytes()) return false;
+  const base::Fd file(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  return file.valid() && ::pread(file.get(), pages.data(), size,
+                                 static_cast<off_t>(start / kPage * sizeof(uint64_t))) ==
+                             static_cast<ssize_t>(size);
+}
+// In memory or in swap.
+constexpr bool exists(uint64_t page) { return (page >> 62) != 0; }
 
 // Blocks writers of a range until it is destroyed. A process with one thread needs no protection.
 class WritersHeld {
@@ -120,7 +135,12 @@ bool MemoryTable::convert(const Mapped& one, const Asker& asker, ipc::Reached* w
   if (userfaultfd < 0) widen(one, &start, &end);
   if (alone || userfaultfd >= 0) {
     *why = ipc::Reached::kOther;
-    if (!convert_guarded(start, end, one.prot, userfaultfd, alone)) return false;
+    const uint64_t reached = convert_guarded(one, start, end, userfaultfd, alone);
+    if (reached < one.end) {
+      if (reached > start) (void)settle(start, reached);
+      return false;
+    }
+    end = reached;
   } else {
     uint64_t reached = convert_held(start, end, one.prot, asker, why);
     if (reached < one.end && *why == ipc::Reached::kOther)
@@ -134,7 +154,7 @@ bool MemoryTable::convert(const Mapped& one, const Asker& asker, ipc::Reached* w
     return false;
   }
   // Maps many pages per fault, instead of one at each first write. Failure is harmless.
-  (void)raw::madvise(reinterpret_cast<void*>(start), end - start, MADV_POPULATE_READ);
+  (void)raw::madvise(reinterpret_cast<void*>(one.start), one.end - one.start, MADV_POPULATE_READ);
   return true;
 }
 
@@ -150,25 +170,54 @@ bool MemoryTable::settle(uint64_t start, uint64_t end) {
   return watch_.cover(start, end);
 }
 
-bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int userfaultfd,
-                                  bool alone) {
-  auto* memory = reinterpret_cast<void*>(start);
-  const size_t size = end - start;
+// For a chunk at a time, because both the old pages and the new ones count as memory of the program
+// until the old ones are gone.
+uint64_t MemoryTable::convert_guarded(const Mapped& one, uint64_t start, uint64_t end,
+                                      int userfaultfd, bool alone) {
   // A writer could create missing pages despite the protection.
-  const bool writable = (prot & PROT_WRITE) != 0;
-  if (!alone &&
-      raw::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
-    return false;
+  const bool writable = (one.prot & PROT_WRITE) != 0;
+  if (!alone && raw::madvise(reinterpret_cast<void*>(start), end - start,
+                             writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+    return start;
   const SignalsBlocked no_signals;
   const std::lock_guard lock(exchange_);
   const WritersHeld writers(userfaultfd, start, end, !alone);
-  if (!writers.ok()) return false;
-  if (fill_arena(memory, start, end) &&
-      raw::mmap(memory, size, prot, MAP_SHARED | MAP_FIXED, arena_.file().get(),
-                static_cast<off_t>(start)) != MAP_FAILED)
+  if (!writers.ok()) return start;
+  uint64_t at = start;
+  while (at < end) {
+    const uint64_t stop = std::min(end, at + kChunk);
+    if (!fill_arena_with(one, at, stop) ||
+        raw::mmap(reinterpret_cast<void*>(at), stop - at, one.prot, MAP_SHARED | MAP_FIXED,
+                  arena_.file().get(), static_cast<off_t>(at)) == MAP_FAILED) {
+      arena_.punch(at, stop);
+      break;
+    }
+    at = stop;
+  }
+  return at;
+}
+
+// Of `one` all pages; beside it those that exist, because a missing one is zeroes in the arena too,
+// and costs nothing there.
+bool MemoryTable::fill_arena_with(const Mapped& one, uint64_t start, uint64_t end) {
+  const auto fill = [this](uint64_t from, uint64_t to) {
+    return from >= to || fill_arena(reinterpret_cast<const void*>(from), from, to);
+  };
+  const auto fill_existing = [&](uint64_t from, uint64_t to) {
+    std::array<uint64_t, kNeighbourhood / kPage> pages;
+    if (from >= to) return true;
+    if (!read_pages(from, to, pages)) return fill(from, to);
+    for (uint64_t at = from; at < to;) {
+      uint64_t stop = at;
+      while (stop < to && exists(pages[(stop - from) / kPage])) stop += kPage;
+      if (!fill(at, stop)) return false;
+      at = std::max(stop, at + kPage);
+    }
     return true;
-  arena_.punch(start, end);
-  return false;
+  };
+  return fill_existing(start, std::min(end, one.start)) &&
+         fill(std::max(start, one.start), std::min(end, one.end)) &&
+         fill_existing(std::max(start, one.end), end);
 }
 
 // The daemon holds the other threads, for one chunk at a time. A thread that waits for the watcher

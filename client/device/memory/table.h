@@ -99,7 +99,9 @@ class MemoryTable {
   void widen(const Mapped& one, uint64_t* start, uint64_t* end) const;
   bool settle(uint64_t start, uint64_t end);
   bool fill_arena(const void* from, uint64_t start, uint64_t end);
-  bool convert_guarded(uint64_t start, uint64_t end, int prot, int userfaultfd, bool alone);
+  bool fill_arena_with(const Mapped& one, uint64_t start, uint64_t end);
+  uint64_t convert_guarded(const Mapped& one, uint64_t start, uint64_t end, int userfaultfd,
+                           bool alone);
   uint64_t convert_held(uint64_t start, uint64_t end, int prot, const Asker& asker,
                         ipc::Reached* why);
   uint64_t convert_chunk(uint64_t start, uint64_t end, int prot, const Asker& asker,

@@ -1,0 +1,58 @@
+// memory_cost DEVICE COUNT BYTES STEP [threads]: writes BYTES each STEP bytes of one mapping,
+// registers each as a region, and writes them again. `threads`: beside a thread that sleeps. Prints
+// the MiB that the process has then, more than before it opened the device.
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace {
+
+ibv_pd* domain_of(const char* name) {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  ibv_context* context = nullptr;
+  for (int i = 0; i < count; ++i)
+    if (std::strcmp(ibv_get_device_name(list[i]), name) == 0) context = ibv_open_device(list[i]);
+  ibv_free_device_list(list);
+  return context != nullptr ? ibv_alloc_pd(context) : nullptr;
+}
+
+// Of this process, in pages.
+long resident() {
+  long all = 0, resident = 0;
+  std::FILE* const file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr || std::fscanf(file, "%ld %ld", &all, &resident) != 2) std::abort();
+  std::fclose(file);
+  return resident;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) return 2;
+  const size_t count = std::strtoul(argv[2], nullptr, 10),
+               bytes = std::strtoul(argv[3], nullptr, 10),
+               step = std::strtoul(argv[4], nullptr, 10);
+  if (argc > 5) std::thread([] { ::pause(); }).detach();
+  const long before = resident();
+  ibv_pd* const pd = domain_of(argv[1]);
+  auto* const memory = static_cast<char*>(
+      ::mmap(nullptr, count * step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (pd == nullptr || memory == MAP_FAILED) return 1;
+  for (size_t i = 0; i < count; ++i) std::memset(memory + i * step, 1, bytes);
+  for (size_t i = 0; i < count; ++i)
+    if (ibv_reg_mr(pd, memory + i * step, bytes, IBV_ACCESS_LOCAL_WRITE) == nullptr) return 1;
+  for (size_t i = 0; i < count; ++i) {
+    if (memory[i * step] != 1 || memory[i * step + bytes - 1] != 1) return 1;
+    std::memset(memory + i * step, 2, bytes);
+  }
+  for (size_t i = bytes; i < count * step; i += step)
+    if (memory[i] != 0) return 1;
+  std::printf("%ld\n", (resident() - before) * ::sysconf(_SC_PAGESIZE) >> 20);
+  return 0;
+}
