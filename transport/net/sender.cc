@@ -57,9 +57,26 @@ Attributes NetSender::attributes() const {
   return made;
 }
 
+namespace {
+
+bool is_response(const wire::Packet& packet) {
+  return wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse;
+}
+
+}  // namespace
+
+wire::Service NetSender::service() const {
+  return verbs::is_reliable(qp_.type) ? wire::Service::kRc : wire::Service::kUc;
+}
+
+bool NetSender::awaits(const wire::Packet& packet) const {
+  if (packet.service != service()) return false;
+  return is_response(packet) ? requester_ && requester_->in_flight(packet.psn)
+                             : responder_.awaits(packet.psn);
+}
+
 void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint now) {
-  const auto service = verbs::is_reliable(qp_.type) ? wire::Service::kRc : wire::Service::kUc;
-  if (packet.service != service && packet.service != wire::Service::kCnp) {
+  if (packet.service != service() && packet.service != wire::Service::kCnp) {
     ++counters_.bad_service;
     return;
   }
@@ -76,13 +93,9 @@ void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint
     ++counters_.bad_state;
     return;
   }
-  const bool responds =
-      wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse;
   // A mark counts only on a packet that the connection expects: any host can mark others.
-  if (marked &&
-      (responds ? requester_ && requester_->in_flight(packet.psn) : responder_.awaits(packet.psn)))
-    note_mark(packet, now);
-  if (responds) {
+  if (marked && awaits(packet)) note_mark(packet, now);
+  if (is_response(packet)) {
     if (requester_ && qp_.can_send()) requester_->receive(packet, now);
     note_on_way();
   } else if (redoing_) {

@@ -63,6 +63,9 @@ class NetSender final : public rdma::Sender,
   // A packet of the peer, whose ICRC is right. Its payload is not needed after that. `marked`: by a
   // router, which was congested.
   void receive(const wire::Packet& packet, bool marked, base::TimePoint now);
+  // Whether it waits for a packet of this service and sequence number. Other hosts can forge any
+  // packet, but must guess that.
+  [[nodiscard]] bool awaits(const wire::Packet& packet) const;
   void resume() { lane().runner().activate(this); }
 
   void kick() override { resume(); }
@@ -113,6 +116,7 @@ class NetSender final : public rdma::Sender,
   rdma::Buffer hold(size_t length) override;
 
   [[nodiscard]] Attributes attributes() const;
+  [[nodiscard]] wire::Service service() const;
   bool send(Turn& turn);
   void note_on_way() {
     if (requester_) share_.set(uint64_t{requester_->on_way()} * attributes_.mtu);

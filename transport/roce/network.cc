@@ -58,7 +58,7 @@ class Network::PeerPort final : public net::Port {
   [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header,
                              base::TimePoint now) {
     if (header.source != way_.destination || header.destination != way_.source) return false;
-    if (!numbering_.accept(header.ipv4_id)) {
+    if (!numbering_.accept(header.ipv4_id, sender_->awaits(packet))) {
       ++network_.counters_.endpoint.incoming.icrc_error;
       return true;
     }

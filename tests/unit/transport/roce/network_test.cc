@@ -323,15 +323,14 @@ struct Numbered : Networked {
     b_network.open(kB, socket_at(kB));
     psn = qp_b->attributes.rq_psn;
   }
-  // Whether a WRITE is executed that comes with the ICRC of that identification.
-  bool writes(uint32_t number) {
+  // A WRITE of one byte comes with the ICRC of that identification.
+  void comes(uint8_t value, uint32_t at, uint32_t number) {
     const auto id = static_cast<uint16_t>(number);
     uint8_t bytes[128];
-    const auto value = static_cast<uint8_t>(b.memory()[0] + 1);
     wire::Packet packet;
     packet.operation = wire::Operation::kWriteOnly;
     packet.dest_qpn = qp_b->qpn;
-    packet.psn = psn;
+    packet.psn = at;
     packet.va = kBase;
     packet.rkey = b_key;
     packet.payload = &value;
@@ -347,9 +346,20 @@ struct Numbered : Networked {
     const verbs::SocketAddress to(kB, wire::kRocePort, 0);
     EXPECT_EQ(::sendto(peer.get(), bytes, size, 0, to.get(), to.size), static_cast<ssize_t>(size));
     EXPECT_TRUE(wait_for([&] { return b_counters.endpoint.received_packets > received; }));
+  }
+  // Whether a WRITE of the peer is executed.
+  bool writes(uint32_t number) {
+    const auto value = static_cast<uint8_t>(b.memory()[0] + 1);
+    comes(value, psn, number);
     if (b.memory()[0] != value) return false;
     psn = wire::psn_add(psn, 1);
     return true;
+  }
+  // In the name of the peer, from a host that does not know its sequence numbers.
+  void is_forged(uint32_t number, uint32_t further = 1u << 22) {
+    const uint8_t was = b.memory()[0];
+    comes(static_cast<uint8_t>(was + 7), wire::psn_add(psn, further), number);
+    EXPECT_EQ(b.memory()[0], was);
   }
 };
 
@@ -371,6 +381,18 @@ TEST_F(Numbered, GiveUpWhenAPeerChanges) {
   for (unsigned i = 1; i < Numbering::kGivesUp; ++i) EXPECT_FALSE(writes(0x100));
   EXPECT_TRUE(writes(0x100));
   EXPECT_TRUE(writes(0x200));
+}
+
+TEST_F(Numbered, LearnNothingFromAStranger) {
+  for (unsigned i = 0; i < Numbering::kSure; ++i) is_forged(0, i % 2 == 0 ? 1u << 22 : 0xfff000);
+  for (unsigned i = 0; i < 2 * Numbering::kGivesUp; ++i) {
+    is_forged(0);
+    EXPECT_TRUE(writes(0x1234 + i)) << "rxe has any";
+  }
+  for (unsigned i = 0; i < Numbering::kSure; ++i) ASSERT_TRUE(writes(0));
+  for (unsigned i = 0; i < 2 * Numbering::kGivesUp; ++i) is_forged(0x100);
+  EXPECT_FALSE(writes(0x100)) << "a stranger has numbered so, not the peer";
+  EXPECT_TRUE(writes(0));
 }
 
 // A second QP of each side, and a socket that only listens, as a peer that tells the ports.
