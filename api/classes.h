@@ -26,7 +26,7 @@
 //   host_network = no              whether containers in the daemon's own namespace may use it
 //   per_container = no             whether each container of a pod gets a vdevice of its own
 //   most = 64                      containers of a user, other than root, that may have a vdevice
-//                                  of it
+//                                  of it; 16 times as many of a range of 65,536 subordinate users
 //   devices = 64                   how many a Kubernetes node offers
 //   annotations = quota name       what a container may choose: quota, netdev, name
 //   max_quota = qp=256             the highest limits that it may choose

@@ -241,7 +241,8 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                 const std::string& what);
   [[nodiscard]] std::vector<ClaimInfo> describe(const std::vector<ClaimSpec>& claims) const;
   base::Result<Begun> join(uint64_t id, const Container& container);
-  // EDQUOT: the user's containers have as many vdevices of the class as `terms` allow.
+  // EDQUOT: the user's containers, or those of its person (hooks/person.h), have as many vdevices
+  // of the class as `terms` allow.
   [[nodiscard]] base::Result<void> check_most(const VdevSpec& spec, const Terms& terms) const;
   // The vdevices that containers have.
   [[nodiscard]] std::map<std::string, uint32_t> given_by_class() const;

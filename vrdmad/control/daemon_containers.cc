@@ -13,6 +13,7 @@
 #include "netns/routed_netdevs.h"
 #include "vrdmad/control/daemon_record.h"
 #include "vrdmad/control/same_spec.h"
+#include "vrdmad/hooks/person.h"
 
 namespace vrdma::vrdmad {
 
@@ -24,6 +25,17 @@ namespace {
 
 std::string netns_of(const Container& container) {
   return "pid:" + std::to_string(container.init.pid);
+}
+
+// Users of a range of subordinate ones have together what so many of them may have.
+constexpr uint64_t kUsersOfPerson = 16;
+
+// The user that owns the namespace of its containers.
+uid_t user_of(const VdevSpec& spec) {
+  const std::string& text = label_value(spec, HookBackend::kUserLabel);
+  uid_t user = 0;
+  std::from_chars(text.data(), text.data() + text.size(), user);
+  return user;
 }
 
 // `name` with the next number: vrdma0, vrdma1, ...
@@ -110,15 +122,22 @@ Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
 
 Result<void> Daemon::check_most(const VdevSpec& spec, const Terms& terms) const {
   if (terms.owner == 0) return {};
-  uint64_t has = 0;
+  uint64_t has = 0, person_has = 0;
   const auto count = [&](const VdevSpec& other) {
-    const auto is_same = [&](const char* label) {
-      return label_value(other, label) == spec.labels.at(label);
-    };
-    if (is_same(kClassLabel) && is_same(kUserLabel)) has += other.containers.size();
+    if (label_value(other, kClassLabel) != spec.labels.at(kClassLabel)) return;
+    const uid_t user = user_of(other);
+    if (user == terms.owner) has += other.containers.size();
+    if (user != 0 && person_of(user) == person_of(terms.owner))
+      person_has += other.containers.size();
   };
   for (const auto& [id, record] : records_) count(record->spec);
   for (const auto& [id, lost] : lost_) count(lost.vdev.spec);
+  if (has < terms.most && person_has / kUsersOfPerson >= terms.most)
+    return fail(EDQUOT, "users " + std::to_string(person_of(terms.owner)) + " to " +
+                            std::to_string(person_of(terms.owner) + kUsersOfRange - 1) +
+                            ", which may be of one person, have " + std::to_string(person_has) +
+                            " containers with vdevices of class '" + spec.labels.at(kClassLabel) +
+                            "': end some, or raise `most` in classes.conf");
   if (has < terms.most) return {};
   return fail(EDQUOT, "user " + std::to_string(terms.owner) + " has " + std::to_string(has) +
                           " containers with vdevices of class '" + spec.labels.at(kClassLabel) +

@@ -14,6 +14,7 @@
 #include "core/base/printable.h"
 #include "core/ipc/socket.h"
 #include "vrdmad/hooks/claimed.h"
+#include "vrdmad/hooks/person.h"
 #include "vrdmad/hooks/witness.h"
 
 namespace vrdma::vrdmad {
@@ -26,11 +27,6 @@ using broker::put;
 using intake::Kind;
 
 namespace {
-// A person may have 65,536 subordinate users (subuid(5)), which lie in two of these ranges.
-constexpr uid_t kRange = 65536;
-// The first user of a range, or the user itself below all ranges.
-uid_t person_of(uid_t uid) { return uid < kRange ? uid : uid - uid % kRange; }
-
 constexpr int kBacklog = 128;
 constexpr auto kLookAway = std::chrono::milliseconds(10);  // while there are kMost connections
 
@@ -125,9 +121,9 @@ Intake::AccountRef HookServer::account_of(uid_t uid) {
   std::erase_if(accounts_, [](const auto& one) { return one.second.expired(); });
   // Of root, of users, and of what may be many users of one person.
   constexpr uid_t kEach = 8;
-  const uid_t whose = uid == 0       ? 0
-                      : uid < kRange ? 1 + uid % kEach
-                                     : 1 + kEach + uid / kRange % kEach;
+  const uid_t whose = uid == 0              ? 0
+                      : uid < kUsersOfRange ? 1 + uid % kEach
+                                            : 1 + kEach + uid / kUsersOfRange % kEach;
   auto account = accounts_[whose].lock();
   if (account == nullptr)
     accounts_[whose] = account = std::make_shared<Intake::Account>(settings_.intake);
