@@ -147,4 +147,5 @@ def main():
             sys.exit(f"there is no command {name}")
 
 
-main()
+if __name__ == "__main__":
+    main()
