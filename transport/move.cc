@@ -1,6 +1,7 @@
 #include "transport/move.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace vrdma::transport {
 
@@ -30,16 +31,15 @@ uint64_t end_of(const rdma::PieceList& target, uint64_t size) {
 
 namespace {
 
-// In the last piece of what is stored, if it is in place.
-uint64_t what_stands(const rdma::PieceList& pieces) {
+// In the last piece of what is stored; none: it is reached, so a thread stores there, and looks.
+std::optional<uint64_t> what_stands(const rdma::PieceList& pieces) {
   rdma::Piece last = pieces.pieces[pieces.count - 1];
-  uint64_t stands = 0;
+  if (last.reached) return std::nullopt;
+  uint64_t stands = 0;  // as on a page that is missing
   const uint64_t length = std::min<uint64_t>(end_of(pieces, last.length), sizeof stands);
   last.addr += last.length - length;
   last.length = length;
-  if (!last.reached)
-    (void)HoleGuard::run(
-        [&] { (void)rdma::read_piece(last, reinterpret_cast<uint8_t*>(&stands)); });
+  (void)HoleGuard::run([&] { (void)rdma::read_piece(last, reinterpret_cast<uint8_t*>(&stands)); });
   return stands;
 }
 
@@ -54,10 +54,10 @@ bool move(const rdma::PieceList& pieces, rdma::Process& worker, rdma::Qp* writte
           std::function<void(bool ok)> done, rdma::Reach::Marker mark) {
   rdma::Reach::Job job;
   job.write = written != nullptr;
-  const uint64_t stood = mark ? what_stands(pieces) : 0;
-  if (mark) mark(ipc::Mark::kBegun, stood);
+  const auto stood = mark ? what_stands(pieces) : std::nullopt;
+  if (mark) mark(stood ? ipc::Mark::kBegun : ipc::Mark::kNone, stood.value_or(0));
   job.parts = move_in_place(pieces, worker, job.write, buffer->data(), offset);
-  if (mark) mark(job.parts.empty() ? ipc::Mark::kDone : ipc::Mark::kNone, stood);
+  if (stood) mark(job.parts.empty() ? ipc::Mark::kDone : ipc::Mark::kNone, *stood);
   if (job.parts.empty()) return true;
   job.mark = std::move(mark);
   job.buffer = buffer;

@@ -57,8 +57,8 @@ constexpr const char* kAllowed =
 // The broker: inspect processes, make sockets in their namespaces, in threads. Also what a worker
 // process needs (worker_calls()), because it inherits the filter.
 constexpr const char* kAllowedToBroker =
-    "accept4 bind getsockname getsockopt ioctl listen pidfd_getfd pidfd_open poll ppoll "
-    "recvfrom recvmsg sendmsg sendto setns setsockopt socket socketpair umask "
+    "accept4 bind getsockname getsockopt ioctl listen pidfd_getfd pidfd_open pidfd_send_signal "
+    "poll ppoll recvfrom recvmsg sendmsg sendto setns setsockopt socket socketpair umask "
     "access close close_range dup faccessat faccessat2 fchmod fcntl fstat fstatfs "
     "getdents64 lseek lstat mkdir mkdirat newfstatat open openat pread64 read readlink "
     "readlinkat rename renameat renameat2 rmdir stat statfs statx unlink unlinkat write writev "

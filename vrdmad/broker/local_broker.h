@@ -119,7 +119,8 @@ class LocalBroker final : public Broker {
   const std::string& run_dir_ = place_.run_dir;
   Bounded bounded_;
   Seats seats_;
-  std::mutex mutex_;  // guards the entries and ground_
+  std::once_flag alone_;  // the workers of an earlier broker have ended
+  std::mutex mutex_;      // guards the entries and ground_
   std::shared_ptr<WorkerGround> ground_;
   std::map<uint32_t, Entry> entries_;
   uint32_t last_ = 0;

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/earlier_workers.h"
 #include "vrdmad/broker/local_broker.h"
 #include "vrdmad/broker/local_broker_process.h"
 #include "vrdmad/broker/worker_child.h"
@@ -20,6 +21,11 @@ using base::pass;
 using base::Result;
 using Op = broker::Request::Op;
 
+namespace {
+// For earlier workers; they end within some milliseconds, unless a thread of one hangs.
+constexpr std::chrono::milliseconds kPatience{200};
+}  // namespace
+
 std::shared_ptr<WorkerGround> LocalBroker::ground() {
   const std::lock_guard lock(mutex_);
   if (ground_ == nullptr) ground_ = std::make_shared<WorkerGround>(place_);
@@ -29,6 +35,7 @@ std::shared_ptr<WorkerGround> LocalBroker::ground() {
 Result<void> LocalBroker::start_worker(Answer* answer, Beside* beside) {
   auto root = known_.empty_root();
   if (!root) return pass(std::move(root).error(), "start a worker");
+  std::call_once(alone_, [&] { end_earlier_workers(*root, kPatience); });
   auto ends = ipc::make_socket_pair();
   if (!ends) return pass(std::move(ends).error(), "start a worker");
   auto report = ipc::make_socket_pair();

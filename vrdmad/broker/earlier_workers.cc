@@ -1,0 +1,79 @@
+#include "vrdmad/broker/earlier_workers.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+using base::Fd;
+
+// The names in a directory of /proc that are numbers.
+std::vector<std::string> numbers_in(const std::string& path) {
+  std::vector<std::string> all;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+  if (directory == nullptr) return all;
+  while (const dirent* const entry = ::readdir(directory.get()))
+    if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) != 0)
+      all.emplace_back(entry->d_name);
+  return all;
+}
+
+bool is_root_of(const std::string& task, const struct stat& root) {
+  struct stat its {};
+  return ::stat((task + "/root").c_str(), &its) == 0 && its.st_dev == root.st_dev &&
+         its.st_ino == root.st_ino;
+}
+
+// Also of a process whose first thread has ended, and others have not.
+bool has_root(const std::string& process, const struct stat& root) {
+  if (is_root_of(process, root)) return true;
+  struct stat any {};
+  if (::stat((process + "/root").c_str(), &any) == 0 || errno != ENOENT) return false;
+  const std::string tasks = process + "/task";
+  const auto all = numbers_in(tasks);
+  return std::any_of(all.begin(), all.end(),
+                     [&](const std::string& task) { return is_root_of(tasks + "/" + task, root); });
+}
+
+Fd pidfd_of(const std::string& process) {
+  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, std::stoi(process), 0)));
+}
+
+}  // namespace
+
+void end_earlier_workers(const Fd& root, std::chrono::milliseconds patience) {
+  struct stat its {};
+  if (::fstat(root.get(), &its) != 0) return;
+  std::vector<Fd> earlier;
+  for (const std::string& process : numbers_in("/proc")) {
+    const std::string path = "/proc/" + process;
+    if (!has_root(path, its)) continue;
+    Fd pidfd = pidfd_of(process);
+    // Its number may be another's by now, but not while the pidfd is open.
+    if (!pidfd.valid() || !has_root(path, its)) continue;
+    (void)::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+    earlier.push_back(std::move(pidfd));
+  }
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (const Fd& each : earlier) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    pollfd end{each.get(), POLLIN, 0};
+    (void)::poll(&end, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+  }
+}
+
+}  // namespace vrdma::vrdmad
