@@ -44,7 +44,9 @@ for victim in worker control broker; do
   esac
   [[ $victim == worker ]] || start_daemon
   wait_until 30 has_refused_or_failed || fail "it is not answered: $(<"$T/evil-$victim.log")"
-  says refused || fail "$victim: $(<"$T/evil-$victim.log")"
+  says refused && ! says FAILED || fail "$victim: $(<"$T/evil-$victim.log")"
+  grep -q "the session of process ${PID[evil-$victim]} cannot be taken over: .* has changed its ids" "$T/vrdmad.log" ||
+    fail "$victim: the session of a set-user-id program is taken over"
   ended "${PID[evil-$victim]}" && fail "the set-user-id program has ended: $(<"$T/evil-$victim.log")"
   [[ $(stat -c %u "/proc/${PID[evil-$victim]}") -eq 0 ]] || fail "it is not root"
   kill -9 "${PID[evil-$victim]}"
