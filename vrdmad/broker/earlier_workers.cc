@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <csignal>
 #include <memory>
 #include <string>
@@ -31,17 +32,22 @@ std::vector<std::string> numbers_in(const std::string& path) {
   return all;
 }
 
-bool is_root_of(const std::string& task, const struct stat& root) {
-  struct stat its {};
-  return ::stat((task + "/root").c_str(), &its) == 0 && its.st_dev == root.st_dev &&
-         its.st_ino == root.st_ino;
+// False: it has none any more. A tenant's root may be of a file system that does not answer, so
+// that is not asked.
+bool look_at(const std::string& path, struct statx* at) {
+  return ::statx(AT_FDCWD, path.c_str(), AT_STATX_DONT_SYNC, STATX_INO, at) == 0;
+}
+bool is_root_of(const std::string& task, const struct statx& root) {
+  struct statx its {};
+  return look_at(task + "/root", &its) && its.stx_ino == root.stx_ino &&
+         its.stx_dev_major == root.stx_dev_major && its.stx_dev_minor == root.stx_dev_minor;
 }
 
 // Also of a process whose first thread has ended, and others have not.
-bool has_root(const std::string& process, const struct stat& root) {
+bool has_root(const std::string& process, const struct statx& root) {
   if (is_root_of(process, root)) return true;
-  struct stat any {};
-  if (::stat((process + "/root").c_str(), &any) == 0 || errno != ENOENT) return false;
+  struct statx any {};
+  if (look_at(process + "/root", &any) || errno != ENOENT) return false;
   const std::string tasks = process + "/task";
   const auto all = numbers_in(tasks);
   return std::any_of(all.begin(), all.end(),
@@ -55,8 +61,8 @@ Fd pidfd_of(const std::string& process) {
 }  // namespace
 
 void end_earlier_workers(const Fd& root, std::chrono::milliseconds patience) {
-  struct stat its {};
-  if (::fstat(root.get(), &its) != 0) return;
+  struct statx its {};
+  if (::statx(root.get(), "", AT_EMPTY_PATH, STATX_INO, &its) != 0) return;
   std::vector<Fd> earlier;
   for (const std::string& process : numbers_in("/proc")) {
     const std::string path = "/proc/" + process;
