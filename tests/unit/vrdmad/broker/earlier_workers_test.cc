@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "tests/unit/vrdmad/broker/pidfds.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -57,8 +58,10 @@ TEST_F(EarlierWorkers, have_ended_and_nobody_else) {
   // Its first thread has ended, another has not.
   const pid_t headless = in(root_.path(), [] {
     std::thread([] { ::pause(); }).detach();
-    ::pthread_exit(nullptr);
+    ::syscall(SYS_exit, 0);  // pthread_exit(3) would unwind the test
   });
+  ASSERT_TRUE(eventually(
+      [&] { return word_of("/proc/" + std::to_string(headless) + "/status", "State:") == "Z"; }));
   end_earlier_workers(open(root_), std::chrono::seconds(30));
   EXPECT_EQ(end_of(mine), SIGKILL);
   EXPECT_EQ(end_of(headless), SIGKILL);
