@@ -3,8 +3,8 @@
 // The library ends with its last server or channel, and its end waits for its threads. After a
 // write that had to wait for the socket (an answer of some 200 KiB), one of them waits in
 // epoll_wait(2) for up to 10 s, and nothing ends it sooner (gRPC 1.51: the "backup poller" of
-// tcp_posix.cc). Whoever wants a server meanwhile waits too, because the library begins and ends
-// under one lock.
+// tcp_posix.cc). A caller that starts a server meanwhile waits too: grpc_init() and the end of the
+// library hold the same lock.
 //
 // Any thread.
 #pragma once

@@ -213,12 +213,13 @@ Outcome vdev_label(const Options& options, Output& output) {
   v1::SetLabelsRequest request;
   request.set_name(options.name);
   for (const auto& text : options.labels) {
-    if (text.size() > 1 && text.back() == '-' && text.find('=') == std::string::npos)
+    if (text.find('=') != std::string::npos) {
+      if (auto added = add_label(text, *request.mutable_set()); !added) return added;
+    } else if (text.size() > 1 && text.back() == '-') {
       request.add_remove(text.substr(0, text.size() - 1));
-    else if (text.find('=') == std::string::npos)
+    } else {
       return base::fail(EINVAL, "label '" + text + "' is not KEY=VALUE, or KEY- to remove it");
-    else if (auto added = add_label(text, *request.mutable_set()); !added)
-      return added;
+    }
   }
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.set_labels(request);

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "tests/integration/memory_calls_peer.h"
+#include "tests/integration/open_device.h"
 
 namespace memory_calls {
 namespace {
@@ -559,11 +560,7 @@ int main(int argc, char** argv) {
   const uint64_t seed = std::strtoull(argv[3], nullptr, 0);
   const double seconds = std::atof(argv[4]);
   const auto threads = static_cast<unsigned>(std::atoi(argv[5]));
-  int count = 0;
-  ibv_device** const list = ibv_get_device_list(&count);
-  ibv_context* context = nullptr;
-  for (int i = 0; i < count; ++i)
-    if (std::strcmp(ibv_get_device_name(list[i]), argv[1]) == 0) context = ibv_open_device(list[i]);
+  ibv_context* const context = open_device(argv[1]);
   ibv_pd* const pd = context != nullptr ? ibv_alloc_pd(context) : nullptr;
   if (pd == nullptr) die("open the vdevice");
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);

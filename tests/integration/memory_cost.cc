@@ -10,17 +10,9 @@
 #include <cstring>
 #include <thread>
 
-namespace {
+#include "tests/integration/open_device.h"
 
-ibv_pd* domain_of(const char* name) {
-  int count = 0;
-  ibv_device** const list = ibv_get_device_list(&count);
-  ibv_context* context = nullptr;
-  for (int i = 0; i < count; ++i)
-    if (std::strcmp(ibv_get_device_name(list[i]), name) == 0) context = ibv_open_device(list[i]);
-  ibv_free_device_list(list);
-  return context != nullptr ? ibv_alloc_pd(context) : nullptr;
-}
+namespace {
 
 // Of this process, in pages.
 long resident() {
@@ -40,7 +32,8 @@ int main(int argc, char** argv) {
                step = std::strtoul(argv[4], nullptr, 10);
   if (argc > 5) std::thread([] { ::pause(); }).detach();
   const long before = resident();
-  ibv_pd* const pd = domain_of(argv[1]);
+  ibv_context* const context = open_device(argv[1]);
+  ibv_pd* const pd = context != nullptr ? ibv_alloc_pd(context) : nullptr;
   auto* const memory = static_cast<char*>(
       ::mmap(nullptr, count * step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (pd == nullptr || memory == MAP_FAILED) return 1;

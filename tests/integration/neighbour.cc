@@ -10,17 +10,7 @@
 #include <cstring>
 #include <vector>
 
-namespace {
-
-ibv_context* open_device(const char* name) {
-  int count = 0;
-  ibv_device** const list = ibv_get_device_list(&count);
-  for (int i = 0; i < count; ++i)
-    if (std::strcmp(ibv_get_device_name(list[i]), name) == 0) return ibv_open_device(list[i]);
-  return nullptr;
-}
-
-}  // namespace
+#include "tests/integration/open_device.h"
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;

@@ -5,21 +5,8 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 
-namespace {
-
-ibv_context* open_device(const char* name) {
-  int count = 0;
-  ibv_device** const list = ibv_get_device_list(&count);
-  ibv_context* context = nullptr;
-  for (int i = 0; i < count; ++i)
-    if (std::strcmp(ibv_get_device_name(list[i]), name) == 0) context = ibv_open_device(list[i]);
-  ibv_free_device_list(list);
-  return context;
-}
-
-}  // namespace
+#include "tests/integration/open_device.h"
 
 int main(int argc, char** argv) {
   ibv_context* const context = argc == 2 ? open_device(argv[1]) : nullptr;

@@ -128,8 +128,9 @@ Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& p
   return go_on(request, plan, length);
 }
 
-// The dead worker stored the end last. If the bytes from before still stand there, it did not. If
-// others have stored there since, the order is as if they had done so after this request.
+// The dead worker stored the end of the WRITE last. If the target's end has the bytes from before,
+// the worker did not store it. If others have stored there since, the order is as if they had done
+// so after this request.
 Progress ConnectedSender::step_doubt(const rdma::WorkRequest& request, const Plan& plan) {
   const uint64_t end = end_of(plan.target, plan.length), from = plan.length - end;
   if (stage_ == Stage::kStart) {

@@ -32,30 +32,25 @@ std::vector<std::string> numbers_in(const std::string& path) {
   return all;
 }
 
-// False: it has none any more. A tenant's root may be of a file system that does not answer, so
-// that is not asked.
-bool look_at(const std::string& path, struct statx* at) {
-  return ::statx(AT_FDCWD, path.c_str(), AT_STATX_DONT_SYNC, STATX_INO, at) == 0;
+// A tenant's root may be of a file system that does not answer, so that is not asked.
+bool look_at_root(const std::string& task, struct statx* root) {
+  return ::statx(AT_FDCWD, (task + "/root").c_str(), AT_STATX_DONT_SYNC, STATX_INO, root) == 0;
 }
-bool is_root_of(const std::string& task, const struct statx& root) {
-  struct statx its {};
-  return look_at(task + "/root", &its) && its.stx_ino == root.stx_ino &&
-         its.stx_dev_major == root.stx_dev_major && its.stx_dev_minor == root.stx_dev_minor;
+bool is_same(const struct statx& one, const struct statx& other) {
+  return one.stx_ino == other.stx_ino && one.stx_dev_major == other.stx_dev_major &&
+         one.stx_dev_minor == other.stx_dev_minor;
 }
 
-// Also of a process whose first thread has ended, and others have not.
+// Also of a process whose first thread has ended, and so has none, and others have not.
 bool has_root(const std::string& process, const struct statx& root) {
-  if (is_root_of(process, root)) return true;
-  struct statx any {};
-  if (look_at(process + "/root", &any) || errno != ENOENT) return false;
-  const std::string tasks = process + "/task";
+  struct statx its {};
+  if (look_at_root(process, &its)) return is_same(its, root);
+  if (errno != ENOENT) return false;
+  const std::string tasks = process + "/task/";
   const auto all = numbers_in(tasks);
-  return std::any_of(all.begin(), all.end(),
-                     [&](const std::string& task) { return is_root_of(tasks + "/" + task, root); });
-}
-
-Fd pidfd_of(const std::string& process) {
-  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, std::stoi(process), 0)));
+  return std::any_of(all.begin(), all.end(), [&](const std::string& task) {
+    return look_at_root(tasks + task, &its) && is_same(its, root);
+  });
 }
 
 }  // namespace
@@ -67,7 +62,7 @@ void end_earlier_workers(const Fd& root, std::chrono::milliseconds patience) {
   for (const std::string& process : numbers_in("/proc")) {
     const std::string path = "/proc/" + process;
     if (!has_root(path, its)) continue;
-    Fd pidfd = pidfd_of(process);
+    Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, std::stoi(process), 0)));
     // Its number may be another's by now, but not while the pidfd is open.
     if (!pidfd.valid() || !has_root(path, its)) continue;
     (void)::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);

@@ -26,8 +26,8 @@ class FakeBackend final : public AdminBackend {
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) override;
-  // One row for each setting; a ceiling of "qp" below 2 is EBUSY.
   base::Result<VdevInfo> set_labels(const std::string& name, const LabelChange& change) override;
+  // One row for each setting; a ceiling of "qp" below 2 is EBUSY.
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
   // Counts the vdevices of the fabric. The reach of fabric "taken" cannot be Reach::kNetwork.
