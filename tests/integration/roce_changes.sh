@@ -217,3 +217,16 @@ pingpong 10.0.0.2 ud -g "$gid" -s 900
 
 say "sockets end with the programs that need them"
 wait_until 15 free_of_roce_ports a b || fail "UDP port 4791 is still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"
+
+say "a program that begins as soon as another has given back the port is not refused for the one before it"
+# shellcheck disable=SC2046
+$(enter a) /usr/bin/python3 -c '
+import socket, time
+taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+taken.bind(("0.0.0.0", 4791))
+time.sleep(300)' &
+PID[taker]=$!
+wait_until 10 has_roce_ports a || fail "the port cannot be taken"
+listening_program refused a root rping -s -a 10.0.0.1
+kill_programs refused taker
+pingpong 10.0.0.2 rc -c -g "$gid"

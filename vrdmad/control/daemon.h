@@ -318,6 +318,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] base::Result<base::Fd> join_group(Record& record, const verbs::Gid& group,
                                                   const Callers& callers);
   void give_socket(Record& record, const verbs::Gid& address);
+  // True: the address failed a moment ago, and the worker gets its answer after the pause.
+  [[nodiscard]] bool gives_socket_later(Record& record, const verbs::Gid& address);
   void retry_network(Record& record);
   void join_for_cm(Record& record, bool at_once);
   void join_addresses(Record& record, const Callers& callers, bool at_once);

@@ -78,6 +78,7 @@ Result<const Daemon::OnNetwork*> Daemon::join_network(Record& record, const Gid&
   if (!gsi) return pass(std::move(gsi).error());
   joined.data = std::move(made->data);
   joined.gsi = std::move(*gsi);
+  record.off_network_until.erase(address);
   return &record.on_network.emplace(address, std::move(joined)).first->second;
 }
 
@@ -98,23 +99,39 @@ Result<Fd> Daemon::join_group(Record& record, const Gid& group, const Callers& c
   return record.groups.emplace(group, std::move(*made)).first->second.duplicate();
 }
 
+bool Daemon::gives_socket_later(Record& record, const Gid& address) {
+  record.awaited.erase(address);
+  auto& until = record.off_network_until;
+  const auto now = loop_.now();
+  std::erase_if(until, [now](const auto& one) { return one.second <= now; });
+  const auto pause = until.find(address);
+  if (pause == until.end()) return false;
+  record.awaited[address] =
+      loop_.after(pause->second - now, [this, id = record.id, address = address] {
+        Record* const its = find(id);
+        if (its == nullptr) return;
+        its->awaited.erase(address);
+        if (workers_.find(its->domain) != nullptr) give_socket(*its, address);
+      });
+  return true;
+}
+
 void Daemon::give_socket(Record& record, const Gid& address) {
+  if (gives_socket_later(record, address)) return;
   const auto users = furnisher_.callers_of(record.id);
   const Callers callers = pointers_to(users);
   RoceSocket answer{record.id, address, 0};
   Beside beside;
-  const auto now = loop_.now();
   const auto give = [&beside](Result<Fd> one) -> Result<void> {
     if (!one) return pass(std::move(one).error());
     beside.push_back(std::move(*one));
     return {};
   };
-  Result<void> given = fail(EAGAIN, "it failed a moment ago");
+  Result<void> given = fail(EAGAIN, "too many addresses failed a moment ago");
   auto& until = record.off_network_until;
-  std::erase_if(until, [now](const auto& one) { return one.second <= now; });
   if (address.is_multicast()) {
     given = give(join_group(record, address, callers));
-  } else if (!until.contains(address) && until.size() < verbs::kMaxGids) {
+  } else if (until.size() < verbs::kMaxGids) {
     auto joined = join_network(record, address, callers);
     given = joined ? give((*joined)->data.duplicate()) : pass(std::move(joined).error());
     for (size_t i = 0; given && i < (*joined)->sources.size(); ++i, ++answer.sources) {
@@ -123,7 +140,7 @@ void Daemon::give_socket(Record& record, const Gid& address) {
       answer.has_sources |= 1u << i;
       given = give(source.duplicate());
     }
-    if (!given) until[address] = now + kPause;
+    if (!given) until[address] = loop_.now() + kPause;
     if (!given && given.error().code() == EADDRNOTAVAIL && record.unbound.size() < verbs::kMaxGids)
       record.unbound.insert(address);
   }

@@ -74,6 +74,7 @@ struct Daemon::Record {
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   provisioning::Permissions permissions;
   std::map<verbs::Gid, base::TimePoint> off_network_until;  // addresses without sockets
+  std::map<verbs::Gid, base::EventLoop::Timer> awaited;  // by the worker, until a pause has ended
   std::set<verbs::Gid> unbound;  // wanted by the worker, when no socket could be bound to them
   uint64_t off_network = 0;      // how often an address could not be on the network
   uint64_t unserved = 0;         // how often a connection found no worker
