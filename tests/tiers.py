@@ -78,6 +78,7 @@ ROWS = [
     (r"integration\.takeover\.mediated", "release=all tsan=all", "the accidents of a takeover, in a worker"),
     (r"integration\.takeover\.direct", "all",
      "the accidents of a takeover: a lost vdevice, a second death, a program that deceives or dies meanwhile"),
+    (r"integration\.half_told", "gate", ""),
     (r"integration\.takeover_order", "all", "an order of messages that a takeover changes"),
     (r"integration\.workers", "gate", ""),
     (r"integration\.second_attempt\.", "all", "perftest -R, udpong, which do not wait for their peer"),

@@ -20,7 +20,8 @@ void modify(ibv_qp* qp, ibv_qp_attr* attr, int mask, const char* to) {
 
 }  // namespace
 
-Device::Device(ibv_context* context, uint8_t gid_index, const World& world, unsigned member)
+Device::Device(ibv_context* context, uint8_t gid_index, const World& world, unsigned member,
+               bool kills)
     : context_(context), gid_index_(gid_index), world_(world), member_(member) {
   pd_ = ibv_alloc_pd(context);
   if (pd_ == nullptr) fail("ibv_alloc_pd");
@@ -32,7 +33,7 @@ Device::Device(ibv_context* context, uint8_t gid_index, const World& world, unsi
   regions_.resize(plan.regions.size());
   for (unsigned i = 0; i < regions_.size(); ++i) register_one(i);
   for (const Queue& queue : plan.queues)
-    stations_.push_back(std::make_unique<Station>(this, queue));
+    stations_.push_back(std::make_unique<Station>(this, queue, kills));
   const auto memory = [&](size_t which) {
     return static_cast<Memory>((world.seed >> which) % static_cast<size_t>(Memory::kCount));
   };

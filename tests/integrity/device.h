@@ -24,7 +24,8 @@ class SharedReceives;
 // A completion queue and the threads that poll it.
 class Station {
  public:
-  Station(Device* device, const Queue& plan);
+  // `kills`: processes of the daemon are killed.
+  Station(Device* device, const Queue& plan, bool kills);
   ~Station();
   Station(const Station&) = delete;
   Station& operator=(const Station&) = delete;
@@ -47,6 +48,7 @@ class Station {
 
   Device* device_;
   const Queue plan_;
+  const bool kills_;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* cq_ = nullptr;
   ibv_cq_ex* extended_ = nullptr;
@@ -68,7 +70,7 @@ struct Endpoint {
 
 class Device {
  public:
-  Device(ibv_context* context, uint8_t gid_index, const World& world, unsigned member);
+  Device(ibv_context* context, uint8_t gid_index, const World& world, unsigned member, bool kills);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

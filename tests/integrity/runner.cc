@@ -60,7 +60,8 @@ bool Runner::epoch(uint32_t number) {
   world_ = std::make_unique<World>(
       make_world(seed, options_.members, options_.unreliable, options_.without));
   model_ = std::make_unique<Model>(*world_);
-  device_ = std::make_unique<Device>(open_device(), options_.gid_index, *world_, options_.number);
+  device_ = std::make_unique<Device>(open_device(), options_.gid_index, *world_, options_.number,
+                                     options_.kills);
   device_->datagrams().may_come_twice(options_.lossy || options_.kills);
   device_->datagrams().may_leave_parts(leaves_parts());
   bool lost = false;

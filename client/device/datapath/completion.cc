@@ -265,19 +265,21 @@ bool find_lost_events(Context& context, const Channel& channel) {
     if (cq->ibv.channel != &channel.ibv || !cq->requested.load()) continue;
     const std::lock_guard lock(cq->mutex);
     cq->announce_all();
-    if (!would_find(*cq)) continue;
+    // The program may have polled what the dead one was about to tell of.
+    const uint32_t arm = cq->bell->arm.load();
+    const bool lives = arm == ipc::arm_word(ipc::Arm::kTelling, ipc::kProgram) ||
+                       (living != 0 && arm == ipc::arm_word(ipc::Arm::kTelling, living));
+    const bool half_told = ipc::arm_in(arm) == ipc::Arm::kTelling && !lives &&
+                           std::find(unread.begin(), unread.end(), slot) == unread.end();
+    const bool has_completions = would_find(*cq);
+    if (!half_told && !has_completions) continue;
     // What stands may be what the living daemon is about to tell: it says so before it publishes.
     if (living != 0 && cq->bell->untold.load() == living) {
       all = false;
       continue;
     }
-    cq->wake(true);
-    const uint32_t arm = cq->bell->arm.load();
-    const bool lives = arm == ipc::arm_word(ipc::Arm::kTelling, ipc::kProgram) ||
-                       (living != 0 && arm == ipc::arm_word(ipc::Arm::kTelling, living));
-    if (ipc::arm_in(arm) == ipc::Arm::kTelling && !lives &&
-        std::find(unread.begin(), unread.end(), slot) == unread.end())
-      ipc::tell_instead(*cq->bell, arm, channel.wake.get(), slot, ipc::kProgram);
+    if (has_completions) cq->wake(true);
+    if (half_told) ipc::tell_instead(*cq->bell, arm, channel.wake.get(), slot, ipc::kProgram);
   }
   return all;
 }
