@@ -457,13 +457,7 @@ Result<void> run(const Options& options) {
   if (!attentive) return vrdma::base::pass(std::move(attentive.error()));
   auto served = broker->watch(**loop, [&] { stop_without("broker"); });
   if (!served) return vrdma::base::pass(std::move(served.error()));
-  // Without it, memory that would need a hold is reached instead of put in place. It is not
-  // restarted.
-  auto held = stopper->watch(**loop, [] {
-    spdlog::error(
-        "the stopper process has ended: memory of programs with several threads is reached "
-        "instead of put in place from now on, which is slower");
-  });
+  auto held = stopper->watch(**loop, [&] { stop_without("stopper"); });
   if (!held) return vrdma::base::pass(std::move(held.error()));
   warn_of_descriptors(descriptors);
   spdlog::info("vrdmad {} is ready in {}", VRDMA_VERSION, run_dir->path());

@@ -33,7 +33,6 @@ declare -A CRASHED=()  # tenants whose worker has crashed since control was star
 declare -A TIMES=()    # kills by kind
 SEEN=()                # all processes that were killed, and when they began
 ENDS=                  # the daemon must end
-MAY_END=               # it may: it did not serve yet when its stopper was killed, and it does not start without one
 began() { awk '{ print $22 }' "/proc/$1/stat" 2>/dev/null || true; }
 victim() { # KIND: its process id, or nothing
   case $1 in
@@ -56,20 +55,14 @@ kill_all() {
   for order in "${orders[@]}"; do
     read -r kind signal pid <<<"$order"
     SEEN+=("$pid $(began "$pid")")
-    if [[ $kind == stopper ]] && ! is_serving; then MAY_END=1; fi
     kill -"$signal" "$pid" 2>/dev/null || continue
     TIMES[$kind]=$((${TIMES[$kind]:-0} + 1))
-    if [[ $kind == @(control|broker|intake) ]]; then ENDS=1; fi
+    if [[ $kind == @(control|broker|intake|stopper) ]]; then ENDS=1; fi
     if [[ $kind == control ]]; then wait "$pid" 2>/dev/null || true; fi
   done
 }
-# The daemon ends without its broker or its intake.
+# The daemon ends without one of its helpers.
 restart_if_it_ends() {
-  if [[ -n $MAY_END ]]; then
-    wait_until 20 serves_or_ended || fail "$AT: vrdmad does not answer on its admin socket"
-    if ended "$DAEMON"; then ENDS=1; fi
-    MAY_END=
-  fi
   [[ -n $ENDS ]] || return 0
   ENDS=
   wait_until 20 ended "$DAEMON" || fail "$AT: control goes on"

@@ -98,15 +98,16 @@ say "its worker has a control group below that of the service"
 worker=$(inside pgrep -xo vrdmad-worker)
 inside grep 'vrdmad.service/worker-' "/proc/$worker/cgroup" || fail "it is in $(inside cat "/proc/$worker/cgroup" | xargs)"
 
-say "a restart, and the death of the daemon and of its broker, cost no session"
+# More often than systemd starts a service by default (DefaultStartLimitBurst=, systemd-system.conf(5)).
+say "a restart, and the deaths of the daemon, its broker and its stopper, cost no session"
 replaced() { active && [[ $(main) != "$old" ]] && sessions; }
-for how in restart daemon broker; do
+for how in restart daemon broker stopper daemon daemon daemon; do
   old=$(main)
   case $how in
     restart) inside systemctl restart vrdmad ;;
     daemon) inside kill -9 "$old" ;;
-    broker) inside sh -c "for pid in \$(pgrep -P $old); do
-      [ \"\$(cat /proc/\$pid/comm)\" != vrdmad-broker ] || kill -9 \$pid; done" ;;
+    *) inside sh -c "for pid in \$(pgrep -P $old); do
+      [ \"\$(cat /proc/\$pid/comm)\" != vrdmad-$how ] || kill -9 \$pid; done" ;;
   esac
   wait_until 20 replaced || fail "$how: $(inside systemctl status vrdmad; inside tail -n 20 /tmp/vrdmad.log)"
 done

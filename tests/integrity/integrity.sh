@@ -99,14 +99,15 @@ any_of() { if [[ $# -gt 0 ]]; then echo "${@:RANDOM % $# + 1:1}"; fi; }
 pause() { sleep "0.$(printf '%03d' $((RANDOM % $1)))"; } # less than so many ms
 # process_of_daemon: the id of one, a worker more often than others.
 process_of_daemon() {
-  case $((RANDOM % 7)) in
+  case $((RANDOM % 8)) in
     0) echo "$DAEMON" ;;
     1) helper broker ;;
     2) helper intake ;;
+    3) helper stopper ;;
     *) any_of $(workers) ;;
   esac
 }
-# Kills one. The daemon ends without its broker or its intake, and is started again as by a service manager.
+# Kills one. The daemon ends without one of its helpers, and is started again as by a service manager.
 accident_kill() {
   local pid name
   pid=$(process_of_daemon)
