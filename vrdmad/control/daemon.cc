@@ -213,6 +213,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->label = label_of(spec.netns, spec.name);
   record->spec = spec;
   record->asked = stored != nullptr ? stored->asked : spec.quota;
+  const StoredVdev* const placed = stored != nullptr && !stored->pending() ? stored : nullptr;
   if (!spec.tenant.empty())
     if (auto ok = check_group("the tenant", spec.tenant); !ok) return pass(std::move(ok.error()));
   const std::string tenant = record->tenant = tenant_of(spec, id);
@@ -259,10 +260,10 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   const std::string& label = record->label;
   netns::LinkObserver observer = {
       [this, id](const netns::Link& link) { on_link_changed(id, link); },
-      [this, id](netns::Gone gone) { on_link_gone(id, netns::text(gone)); }};
+      [this, id](netns::Gone gone) { on_link_gone(id, gone); }};
   // Within one boot it must be the same netdev, even if it has been renamed.
-  const bool very_one = stored != nullptr && stored->boot_id == boot_id_;
-  auto watch = very_one ? outside_.links->watch_link(netns, stored->ifindex, std::move(observer))
+  const bool very_one = placed != nullptr && placed->boot_id == boot_id_;
+  auto watch = very_one ? outside_.links->watch_link(netns, placed->ifindex, std::move(observer))
                         : outside_.links->watch_link(netns, spec.netdev, std::move(observer));
   if (!watch && very_one && watch.error().code() == ENODEV)
     return fail(ENODEV, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
@@ -294,13 +295,13 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->netns_dir = hold_netns_dir(netns.cookie);
   record->number = free_number(netns.cookie, stored != nullptr ? stored->number : 0);
 
-  const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();
-  record->first_addresses = stored != nullptr ? stored->first_addresses : all_gids(record->link);
+  const std::vector<verbs::Gid> had = placed != nullptr ? placed->gids : std::vector<verbs::Gid>();
+  record->first_addresses = placed != nullptr ? placed->first_addresses : all_gids(record->link);
   const auto gids = gid::derive_gids(interface_of(*record), had, room_of(*record)).gids;
-  if (stored == nullptr && record->reaches_network())
+  if (placed == nullptr && record->reaches_network())
     if (auto ok = check_network(*record, gids); !ok) return pass(std::move(ok.error()));
   auto holding =
-      gids_.claim(record->fabric, label, stored != nullptr ? std::vector<verbs::Gid>() : gids,
+      gids_.claim(record->fabric, label, placed != nullptr ? std::vector<verbs::Gid>() : gids,
                   [this, id] { loop_.post([this, id] { apply_again(id, kAddressFree); }); });
   if (!holding) return pass(std::move(holding.error()));
   record->gids = std::move(*holding);
@@ -331,7 +332,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   record->cm->set_island(record->island());
-  if (stored != nullptr)  // a GID that it did not have may belong to a vdevice restored later
+  if (placed != nullptr)  // a GID that it did not have may belong to a vdevice restored later
     apply(*record, still_there(had, gids));
   else
     apply(*record);
@@ -411,11 +412,14 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   tell(WatchEvent::Type::kChanged, info(record), reason);
 }
 
-void Daemon::on_link_gone(uint64_t id, const std::string& reason) {
+void Daemon::on_link_gone(uint64_t id, netns::Gone gone) {
   // Deferred: the link's watch must not be destroyed inside its own callback.
-  loop_.post([this, id, reason] {
-    const Record* const found = find(id);
+  loop_.post([this, id, gone] {
+    Record* const found = find(id);
     if (found == nullptr) return;
+    const std::string reason = netns::text(gone);
+    if (!found->spec.containers.empty() && gone != netns::Gone::kNetns)
+      return await_another_netdev(*found, reason);
     spdlog::info("vdevice {}: {}, so it is deleted", found->label, reason);
     note("deleted", id, found->spec, reason);
     remove(id, reason);
@@ -459,27 +463,31 @@ void Daemon::end_by_itself(uint64_t id, const std::string& reason) {
   forget_later(id);
 }
 
-void Daemon::remove(uint64_t id, const std::string& reason, std::function<void()> then) {
-  Record& record = *records_.at(id);
-  record.leaving = true;
+void Daemon::end_in_worker(Record& record, std::function<void()> then) {
   record.socket = nullptr;
   ask(
       record, kWorkerPatience,
-      [id](uint64_t ticket) {
+      [id = record.id](uint64_t ticket) {
         return RemoveVdevice{id, ticket};
       },
-      [this, id, reason, last = info(record), then = std::move(then)](auto*) {
-        if (const Record* const its = find(id)) {
-          for (const auto& row : counter_rows(*its))  // which do not change any more
-            if (!row.gauge) gone_.add(row);
-          take_out(id);
-          tell(WatchEvent::Type::kRemoved, last, reason);
-        }
-        then();
-      });
+      [then = std::move(then)](auto*) { then(); });
+}
+
+void Daemon::remove(uint64_t id, const std::string& reason, std::function<void()> then) {
+  Record& record = *records_.at(id);
+  record.leaving = true;
+  end_in_worker(record, [this, id, reason, last = info(record), then = std::move(then)] {
+    if (find(id) != nullptr) {
+      take_out(id);
+      tell(WatchEvent::Type::kRemoved, last, reason);
+    }
+    then();
+  });
 }
 
 void Daemon::take_out(uint64_t id) {
+  for (const auto& row : counter_rows(*find(id)))  // which do not change any more
+    if (!row.gauge) gone_.add(row);
   std::unique_ptr<Record> gone = std::move(records_.extract(id).mapped());
   directory_.remove(id);
   gone->owner = nullptr;

@@ -10,7 +10,8 @@
 // replaced. A vdevice whose netdev ends while the daemon runs is deleted. So is one whose namespace
 // has ended since the boot, or whose owner has ended with `end_with_owner`, when the daemon notices
 // it. A vdevice of a container whose namespace has no netdev with an address yet is *pending*: as a
-// lost one, but it is completed as soon as there is one.
+// lost one, but it is completed as soon as there is one. It becomes pending again when its netdev
+// ends before the container.
 //
 // Inside the daemon an id identifies a vdevice. Directory maps the names that operators use to ids.
 #pragma once
@@ -157,14 +158,15 @@ class Daemon final : public AdminBackend, public HookBackend {
     // tells when the links of its namespace change.
     std::unique_ptr<SysfsTree> sysfs;
     std::shared_ptr<void> netns_watch;
-    bool leaving = false;  // being deleted: not restored any more
+    bool leaving = false;     // being deleted: not restored any more
+    bool had_netdev = false;  // of a pending one: operators know that it was lost
   };
   struct Joining {
     std::string fabric, tenant;
   };
 
-  // `spec` must be canonical(). If `stored` is not null, restores the vdevice on the same netdev
-  // with those of its GIDs that remain; apply() adds the others.
+  // `spec` must be canonical(). If `stored` is not null, restores the vdevice; if it was not
+  // pending, on the same netdev with those of its GIDs that remain; apply() adds the others.
   base::Result<std::unique_ptr<Record>> make(uint64_t id, const VdevSpec& spec,
                                              const netns::Netns& netns, const StoredVdev* stored);
   // `netdev`: for a pending vdevice; empty: none is known.
@@ -260,6 +262,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<Lost*> make_pending(uint64_t id, const VdevSpec& spec, const netns::Netns& netns,
                                    const std::string& reason);
   void await_netdev(Lost& lost, const netns::Netns& netns);
+  // Of a container's vdevice, whose netdev has gone: it becomes pending.
+  void await_another_netdev(Record& record, const std::string& reason);
   void look_for_netdev(const Lost& lost);
   void on_netdev(uint64_t id, const base::Result<std::string>& netdev);
   // The vdevices' workers: daemon_workers.cc.
@@ -404,8 +408,10 @@ class Daemon final : public AdminBackend, public HookBackend {
   // The same if it had one before it was restored, because programs may have it mounted.
   void show_sysfs_again(Record& record);
   void on_link_changed(uint64_t id, const netns::Link& link);
-  void on_link_gone(uint64_t id, const std::string& reason);
+  void on_link_gone(uint64_t id, netns::Gone gone);
   // Calls `then` when its worker executes nothing of it any more, or is silent for too long.
+  void end_in_worker(Record& record, std::function<void()> then);
+  // The same, and it is there no more.
   void remove(
       uint64_t id, const std::string& reason, std::function<void()> then = [] {});
   void take_out(uint64_t id);  // without an event for subscribers

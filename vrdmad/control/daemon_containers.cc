@@ -347,6 +347,30 @@ Result<Daemon::Lost*> Daemon::make_pending(uint64_t id, const VdevSpec& spec,
   return &pending;
 }
 
+// A container outlives its netdev, for example between `podman network disconnect` and `connect`.
+// A netdev of another name may be in another network, so the vdevice waits for the same name.
+void Daemon::await_another_netdev(Record& record, const std::string& reason) {
+  spdlog::info("vdevice {}: {}, so it waits for another '{}'", record.label, reason,
+               record.spec.netdev);
+  note("lost", record.id, record.spec, reason);
+  end_in_worker(record, [this, id = record.id, reason] {
+    Record* const its = find(id);
+    if (its == nullptr || its->leaving) return;  // it is deleted meanwhile
+    StoredVdev waits = stored_form(*its);
+    waits.ifindex = 0;
+    waits.gids.clear();
+    waits.first_addresses.clear();
+    const auto directory = its->netns_dir;  // which containers mount, as they do the files
+    if (its->sysfs != nullptr) its->sysfs->leave();
+    take_out(id);
+    Lost& lost = enter(std::move(waits), reason);
+    lost.had_netdev = true;
+    outside_.writer->write_later(lost.vdev);
+    look_for_netdev(lost);
+    tell(WatchEvent::Type::kChanged, info(lost), reason);
+  });
+}
+
 void Daemon::await_netdev(Lost& lost, const netns::Netns& netns) {
   const StoredVdev& vdev = lost.vdev;
   lost.sysfs =

@@ -69,9 +69,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& sto
   if (const auto other = directory_.at(netns->cookie, spec.name))
     return fail(EEXIST, "there is another vdevice '" + spec.name +
                             "' in its namespace (id:" + std::to_string(*other) + ")");
-  if (!now.pending()) return make(now.id, now.spec, *netns, &now);
-  now.spec.netdev = netdev;
-  return make(now.id, now.spec, *netns, nullptr);
+  if (now.pending()) now.spec.netdev = netdev;
+  return make(now.id, now.spec, *netns, &now);
 }
 
 Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
@@ -354,12 +353,13 @@ void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
     return tell(WatchEvent::Type::kRemoved, last, record.error().message());
   }
   if (!record) {
-    enter(std::move(lost.vdev), record.error().message());
+    enter(std::move(lost.vdev), record.error().message()).had_netdev = lost.had_netdev;
     return;
   }
   Record& made = enter(std::move(*record));
   spdlog::info("vdevice {}: {}", made.label, lost.vdev.pending() ? "completed" : "restored");
-  if (!lost.vdev.pending()) note("restored", made.id, made.spec, "it is no longer lost");
+  if (!lost.vdev.pending() || lost.had_netdev)
+    note("restored", made.id, made.spec, "it is no longer lost");
   apply(made);
   show_sysfs_again(made);
   store_again(made);

@@ -87,6 +87,18 @@ done
 podman pod rm -f pod >"$T/pod.log" 2>&1 || true
 wait_until 10 no_vdevices || fail "a vdevice outlives its container: $(ctl vdev list)"
 
+say "a network that is disconnected and connected again: the vdevice waits for it"
+run default -d --name mover -- sleep 100 >"$T/mover.log" 2>&1 || fail "a container: $(<"$T/mover.log")"
+has_device() { podman exec mover ibv_devinfo -v -d vrdma0 >"$T/mover.log" 2>&1 && grep -q 'GID.*::ffff:10\.' "$T/mover.log"; }
+has_device || fail "ibv_devinfo: $(<"$T/mover.log")"
+podman network disconnect lab mover >"$T/mover.log" 2>&1 || fail "disconnect: $(<"$T/mover.log")"
+waits_for_network() { ctl vdev list | grep -q 'vrdma0.*PENDING'; }
+wait_until 10 waits_for_network || fail "the vdevice does not wait: $(ctl vdev list)"
+podman network connect lab mover >"$T/mover.log" 2>&1 || fail "connect: $(<"$T/mover.log")"
+wait_until 10 has_device || fail "ibv_devinfo: $(<"$T/mover.log"); $(ctl vdev list)"
+podman rm -f -t 0 mover >/dev/null
+wait_until 10 no_vdevices || fail "a vdevice outlives its container: $(ctl vdev list)"
+
 say "a volume with shared propagation stays as it is"
 mkdir -p "$T/volume/lib"
 mount --bind "$T/volume" "$T/volume"
