@@ -291,6 +291,7 @@ std::string json_of(const std::vector<v1::QueuePair>& queue_pairs) {
             {"type", row.type()},
             {"state", row.state()},
             {"transport", row.transport()},
+            {"because", row.because()},
             {"local", row.local()},
             {"remote", row.remote()},
             {"remote_qpn", row.remote_qpn()},

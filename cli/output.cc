@@ -68,13 +68,18 @@ uint64_t losses_of(const v1::QueuePair& row) {
   return row.packet_seq_err() + row.implied_nak_seq_err() + row.local_ack_timeout_err();
 }
 
+// "mediated (rate limit)"
+std::string transport_text(const v1::QueuePair& row) {
+  return row.because().empty() ? row.transport() : row.transport() + " (" + row.because() + ")";
+}
+
 // "2 direct, 1 network (resent 106, losses 3)"
 std::string sum_of(const v1::Vdev& vdev, const std::vector<v1::QueuePair>& queue_pairs) {
   std::map<std::string, unsigned> transports;
   uint64_t resent = 0, losses = 0;
   for (const auto& row : queue_pairs) {
     if (row.vdev_id() != vdev.id()) continue;
-    ++transports[row.transport().empty() ? "not connected" : row.transport()];
+    ++transports[row.transport().empty() ? "not connected" : transport_text(row)];
     resent += row.retransmitted();
     losses += losses_of(row);
   }
@@ -423,7 +428,6 @@ void Output::connections(const std::vector<v1::Connection>& connections,
   if (!queue_pairs) out_ << "TRANSPORT is not known: " << queue_pairs.error().message() << '\n';
 }
 
-// What is only of the network is empty for others.
 void Output::parked(const v1::ParkedProcess& process) {
   if (format_ == Format::kJson) {
     out_ << json_of(process) << '\n';
@@ -436,6 +440,7 @@ void Output::parked(const v1::ParkedProcess& process) {
        << (process.sessions_size() == 1 ? " session of " : " sessions of ") << vdevices << '\n';
 }
 
+// What is only of the network is empty for others.
 void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs, const Whose& whose) {
   if (format_ == Format::kJson) {
     out_ << json_of(queue_pairs) << '\n';
@@ -453,7 +458,7 @@ void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs, const Wh
                std::to_string(row.pid()),
                row.type(),
                row.state(),
-               row.transport(),
+               transport_text(row),
                address_text(row.remote()),
                number(!row.remote().empty(), row.remote_qpn()),
                number(on_network && row.round_trip_us() != 0, row.round_trip_us()),

@@ -300,8 +300,9 @@ Context::~Context() {
   device->remove(this);
 }
 
-bool Context::trusts(const Context& other) const {
-  return device->tenant == other.device->tenant && process->may_share_with(*other.process);
+NotDirect Context::why_not_trusted(const Context& other) const {
+  if (device->tenant != other.device->tenant) return NotDirect::kTenant;
+  return process->why_not_shared_with(*other.process);
 }
 
 void Context::raise(verbs::Event event, uint32_t object) {

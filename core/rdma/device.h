@@ -443,7 +443,10 @@ struct Context final : Imports {
   [[nodiscard]] Context* find_exporter() const;
   [[nodiscard]] bool resolve(uint32_t key, Region* region, Memory* owner) const override;
   // May the two processes write into each other's registered memory without the daemon?
-  [[nodiscard]] bool trusts(const Context& other) const;
+  [[nodiscard]] bool trusts(const Context& other) const {
+    return why_not_trusted(other) == NotDirect::kNone;
+  }
+  [[nodiscard]] NotDirect why_not_trusted(const Context& other) const;
   void raise(verbs::Event event, uint32_t object);
   void send_events();
   // The queue pair of a handle, XRC targets included; or nullptr.
@@ -544,6 +547,8 @@ class Fabric {
   // At RTR: makes room for a direct link in both directions, if one is possible with the peer that
   // `qp` names. Returns the peer, or nullptr: then the link will be mediated.
   [[nodiscard]] Qp* pair(Qp& qp);
+  // Of a connected queue pair that a worker serves; kNone: its peer is not on this host.
+  [[nodiscard]] NotDirect why_mediated(const Qp& qp) const;
   // From now on the peer of `qp` is on another host. `qp` is at least in RTR. No posted request is
   // lost: another sender restarts those that the present sender had begun. False: the present
   // sender has begun a request that must not be restarted; call again later. relink() makes the

@@ -115,6 +115,23 @@ Qp* Fabric::pair(Qp& qp) {
   return peer;
 }
 
+NotDirect Fabric::why_mediated(const Qp& qp) const {
+  const Qp* const linked = qp.link.out != nullptr ? qp.link.out : qp.link.in;
+  const Qp* const peer = linked != nullptr ? linked : named_peer(qp);
+  if (peer == nullptr || peer == &qp) return NotDirect::kNone;
+  if (verbs::is_xrc(qp.type)) return NotDirect::kType;
+  if (const NotDirect why = qp.context->why_not_trusted(*peer->context); why != NotDirect::kNone)
+    return why;
+  for (const Context* const of : {qp.context, peer->context}) {
+    const MediatedBecause& because = of->device->mediated_because;
+    if (of->parked || because.has(Mediated::kMigration)) return NotDirect::kParked;
+    if (because.has(Mediated::kNotDirect)) return NotDirect::kOperator;
+    if (because.has(Mediated::kRate)) return NotDirect::kRate;
+    if (because.has(Mediated::kPortDown)) return NotDirect::kPortDown;
+  }
+  return NotDirect::kEarlier;
+}
+
 void Fabric::connect(Qp& initiator, Qp& responder) {
   if (!reaches(initiator.type, responder.type)) return;
   if (initiator.link.out_made || responder.link.in_made) return;

@@ -43,6 +43,22 @@ struct RemoteEnd {
   uint32_t sq_psn = 0, rq_psn = 0;  // of the next packet to it, and from it
 };
 
+// Why a worker executes what goes between two queue pairs of this host, for operators: the first
+// reason that holds.
+enum class NotDirect : uint8_t {
+  kNone,           // the programs do it, or it is not so
+  kType,           // datagrams and XRC
+  kTenant,         // different ones
+  kUser,           // the processes have different ones
+  kUserNamespace,  // the processes are in different ones
+  kNotDumpable,    // a process keeps others of its user out (PR_SET_DUMPABLE(2const))
+  kOperator,       // Mediated::kNotDirect
+  kRate,           // Mediated::kRate
+  kPortDown,       // Mediated::kPortDown
+  kParked,         // a program is being checkpointed
+  kEarlier,        // a reason that has ended since they were connected
+};
+
 // Why a worker executes what programs could: reasons of one device, for all links from and to it.
 enum class Mediated : uint8_t {
   kRate = 1,        // what it moves is paced

@@ -33,9 +33,11 @@ std::shared_ptr<Process> Process::make(const Peer& peer, Fd pidfd, MemoryFiles m
   return process;
 }
 
-bool Process::may_share_with(const Process& other) const {
-  return peer_.uid() == other.peer_.uid() && peer_.user_namespace == other.peer_.user_namespace &&
-         peer_.dumpable != 0 && other.peer_.dumpable != 0;
+NotDirect Process::why_not_shared_with(const Process& other) const {
+  if (peer_.uid() != other.peer_.uid()) return NotDirect::kUser;
+  if (peer_.user_namespace != other.peer_.user_namespace) return NotDirect::kUserNamespace;
+  const bool dumpable = peer_.dumpable != 0 && other.peer_.dumpable != 0;
+  return dumpable ? NotDirect::kNone : NotDirect::kNotDumpable;
 }
 
 void Process::start_reach(base::EventLoop& loop, std::shared_ptr<ReachThreads> threads) {

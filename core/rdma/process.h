@@ -15,6 +15,7 @@
 #include "core/base/fd.h"
 #include "core/rdma/address_space.h"
 #include "core/rdma/executor.h"
+#include "core/rdma/link.h"
 #include "core/rdma/peer.h"
 #include "core/rdma/reach.h"
 
@@ -31,7 +32,10 @@ class Process {
   [[nodiscard]] uint64_t start_time() const { return peer_.start_time; }
   // Whether `other` may map this process's registered memory: the same user, in the same user
   // namespace, and neither keeps others of that user out (ptrace(2), "access mode checking").
-  [[nodiscard]] bool may_share_with(const Process& other) const;
+  [[nodiscard]] bool may_share_with(const Process& other) const {
+    return why_not_shared_with(other) == NotDirect::kNone;
+  }
+  [[nodiscard]] NotDirect why_not_shared_with(const Process& other) const;
   // Readable once the process has died.
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }
   [[nodiscard]] base::Result<base::Fd> duplicate_pidfd() const { return pidfd_.duplicate(); }

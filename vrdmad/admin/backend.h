@@ -297,9 +297,9 @@ struct ConnectionRow {
 struct QueuePairRow {
   VdevKey vdev;
   uint32_t qpn = 0;
-  int32_t pid = 0;                     // of its program, in the daemon's pid namespace
-  std::string type, state, transport;  // as in v1::QueuePair
-  std::string local, remote;           // GIDs; empty: it is not connected
+  int32_t pid = 0;                              // of its program, in the daemon's pid namespace
+  std::string type, state, transport, because;  // as in v1::QueuePair
+  std::string local, remote;                    // GIDs; empty: it is not connected
   uint32_t remote_qpn = 0;
   rdma::Sender::OnNetwork network;
   struct Work {

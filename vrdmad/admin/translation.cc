@@ -262,6 +262,7 @@ void fill(v1::QueuePair& out, const QueuePairRow& row) {
   out.set_type(row.type);
   out.set_state(row.state);
   out.set_transport(row.transport);
+  out.set_because(row.because);
   out.set_local(row.local);
   out.set_remote(row.remote);
   out.set_remote_qpn(row.remote_qpn);

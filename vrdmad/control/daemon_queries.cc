@@ -41,6 +41,23 @@ const char* text_of(verbs::QpState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
+const char* text_of(rdma::NotDirect because) {
+  constexpr std::array<const char*, 11> kTexts{
+      "",
+      "type",
+      "another tenant",
+      "another user",
+      "another user namespace",
+      "not dumpable",
+      "no direct links",
+      "rate limit",
+      "port down",
+      "parked",
+      "connect again",
+  };
+  return kTexts[static_cast<size_t>(because)];
+}
+
 const char* text_of(QueuePairs::Transport transport) {
   constexpr std::array<const char*, 6> kNames{"", "direct", "mediated", "network", "both", "raw"};
   return kNames[static_cast<size_t>(transport)];
@@ -88,6 +105,7 @@ struct QueuePairPages {
     row.type = text_of(of.type);
     row.state = text_of(of.state);
     row.transport = text_of(of.transport);
+    row.because = text_of(of.because);
     if (!of.remote.is_unspecified()) {
       row.local = of.local.text();
       row.remote = of.remote.text();

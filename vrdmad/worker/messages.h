@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/rdma/link.h"
 #include "core/rdma/peer.h"
 #include "core/rdma/sender.h"
 #include "core/verbs/capabilities.h"
@@ -287,7 +288,8 @@ struct QueuePairs {
     verbs::QpType type{};
     verbs::QpState state{};
     Transport transport{};
-    verbs::Gid local, remote;  // of one that is connected
+    rdma::NotDirect because{};  // of kMediated
+    verbs::Gid local, remote;   // of one that is connected
     uint32_t remote_qpn = 0;
     rdma::Sender::OnNetwork network;
     // Since it was made, or since this worker took it over.

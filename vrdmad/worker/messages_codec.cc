@@ -456,6 +456,7 @@ void fields(A& at, QueuePairs::Row& row) {
   enumerator(row.type, verbs::QpType::kXrcTarget);
   enumerator(row.state, verbs::QpState::kErr);
   enumerator(row.transport, QueuePairs::Transport::kRaw);
+  enumerator(row.because, rdma::NotDirect::kEarlier);
   at.raw(row.local.bytes.data(), row.local.bytes.size());
   at.raw(row.remote.bytes.data(), row.remote.bytes.size());
   at.number(row.remote_qpn);

@@ -556,6 +556,9 @@ QueuePairs::Row row_of(const Vdevice& vdevice, const rdma::Qp& qp) {
   row.type = qp.type;
   row.state = qp.state();
   row.transport = transport_of(vdevice, qp);
+  if (row.transport == QueuePairs::Transport::kMediated)
+    row.because = verbs::is_connected(qp.type) ? vdevice.device.fabric->why_mediated(qp)
+                                               : rdma::NotDirect::kType;
   row.by_program = {qp.by_program.requests, qp.by_program.bytes};
   row.by_worker = {qp.by_worker.requests, qp.by_worker.bytes};
   if (!verbs::is_connected(qp.type) || row.transport == QueuePairs::Transport::kNone) return row;

@@ -152,15 +152,16 @@ TEST_F(Vrdmactl, drives_the_daemon) {
                     HasSubstr("\"remote_port\": 40000"), HasSubstr("\"age_ms\": 7300000")));
   EXPECT_EQ(
       run({"qp", "list", "red0"}).out,
-      "VDEVICE  QPN   PID  TYPE  STATE  TRANSPORT  PEER      PEER-QPN  RTT  WINDOW  LOSSES  RNR  "
-      "RESENT\n"
-      "red0      17  4711  UD    RTS    mediated   -                -    -       -       -    -  "
-      "     -\n"
-      "red0      18  4711  RC    RTS    network    10.0.0.2        19  120     256      18    8  "
-      "    90\n");
-  EXPECT_THAT(run({"qp", "list", "-o", "json"}).out,
-              AllOf(StartsWith("[\n  {\n    \"vdev\": \"red0\""),
-                    HasSubstr("\"transport\": \"network\""), HasSubstr("\"rate\": 1000000")));
+      "VDEVICE  QPN   PID  TYPE  STATE  TRANSPORT        PEER      PEER-QPN  RTT  WINDOW  LOSSES  "
+      "RNR  RESENT\n"
+      "red0      17  4711  UD    RTS    mediated (type)  -                -    -       -       -  "
+      "  -       -\n"
+      "red0      18  4711  RC    RTS    network          10.0.0.2        19  120     256      18  "
+      "  8      90\n");
+  EXPECT_THAT(
+      run({"qp", "list", "-o", "json"}).out,
+      AllOf(StartsWith("[\n  {\n    \"vdev\": \"red0\""), HasSubstr("\"because\": \"type\""),
+            HasSubstr("\"transport\": \"network\""), HasSubstr("\"rate\": 1000000")));
   EXPECT_EQ(run({"conn", "stats", "red0"}).out,
             "SCOPE  COUNTER      VALUE\n"
             "red0   cm_sent_req      5\n");

@@ -262,6 +262,7 @@ TEST_F(Fabrics, MediateBetweenTenants) {
   EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
   EXPECT_EQ(pair.a->link.outbox, nullptr);
   EXPECT_EQ(pair.b->block->inbox_direct, 0u);
+  EXPECT_EQ(other.fabric.why_mediated(*pair.a), NotDirect::kTenant);
 }
 
 TEST_F(Fabrics, TakeDirectLinksToAWorkerAndGiveThemBack) {
@@ -272,6 +273,8 @@ TEST_F(Fabrics, TakeDirectLinksToAWorkerAndGiveThemBack) {
     EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
     EXPECT_FALSE(pair.a->runs_direct());
     EXPECT_TRUE(pair.a->link.out_direct) << "completions go where they went";
+    EXPECT_EQ(fabric.why_mediated(*pair.a), NotDirect::kRate);
+    EXPECT_EQ(fabric.why_mediated(*pair.b), NotDirect::kRate);
     fabric.mediate(device, rdma::Mediated::kRate, false);
     EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
     EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
@@ -409,6 +412,7 @@ TEST_F(Fabrics, PairNobodyWhoIsTooLate) {
   fabric.relink(*pair.b);
   world.to_rts(*pair.a);
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+  EXPECT_EQ(fabric.why_mediated(*pair.a), NotDirect::kEarlier);
 }
 
 // What a daemon knows that takes over between the two.

@@ -43,6 +43,25 @@ TEST_F(Processes, AreConfirmedByAChallenge) {
   EXPECT_FALSE(confirmed(1ull << 63, challenge));
 }
 
+TEST_F(Processes, ShareMemoryWithTheirLike) {
+  Peer like = identified()->peer();
+  like.dumpable = 1;
+  Peer another_user = like, in_another_namespace = like, closed = like;
+  ++another_user.uids[1];
+  ++in_another_namespace.user_namespace.inode;
+  closed.dumpable = 0;
+  const auto process = [](const Peer& peer) { return Process::make(peer, base::Fd(), {}); };
+  const auto it = process(like);
+  for (const auto& [peer, why] :
+       {std::pair{like, NotDirect::kNone}, std::pair{another_user, NotDirect::kUser},
+        std::pair{in_another_namespace, NotDirect::kUserNamespace},
+        std::pair{closed, NotDirect::kNotDumpable}}) {
+    EXPECT_EQ(it->why_not_shared_with(*process(peer)), why);
+    EXPECT_EQ(process(peer)->why_not_shared_with(*it), why);
+    EXPECT_EQ(it->may_share_with(*process(peer)), why == NotDirect::kNone);
+  }
+}
+
 // However often it is met.
 TEST_F(Processes, HaveOneMemoryToChange) {
   auto loop = base::EventLoop::create().value();

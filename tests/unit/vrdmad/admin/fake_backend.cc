@@ -366,10 +366,12 @@ base::Result<std::vector<QueuePairRow>> FakeBackend::list_queue_pairs(const std:
       row.type = "UD";
       row.state = "RTS";
       row.transport = "mediated";
+      row.because = "type";
       rows.push_back(row);
       row.qpn = 18;
       row.type = "RC";
       row.transport = "network";
+      row.because.clear();
       row.local = "::ffff:10.0.0.1";
       row.remote = "::ffff:10.0.0.2";
       row.remote_qpn = 19;

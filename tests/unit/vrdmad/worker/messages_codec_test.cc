@@ -80,6 +80,7 @@ std::vector<ToControl> to_control() {
                        verbs::QpType::kRc,
                        verbs::QpState::kErr,
                        QueuePairs::Transport::kNetwork,
+                       rdma::NotDirect::kEarlier,
                        gid(0xfd, 2),
                        gid(0xfd, 3),
                        18,
