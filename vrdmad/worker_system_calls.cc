@@ -19,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/mapping_query.h"
+
 namespace vrdma::vrdmad {
 
 using base::fail;
@@ -85,7 +87,7 @@ std::vector<Rule> rules() {
     all.push_back({"fcntl", {is(1, static_cast<uint64_t>(command))}});
   for (const uint64_t request : std::initializer_list<uint64_t>{
            UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_COPY,
-           UFFDIO_ZEROPAGE, UFFDIO_WRITEPROTECT, UFFDIO_CONTINUE})
+           UFFDIO_ZEROPAGE, UFFDIO_WRITEPROTECT, UFFDIO_CONTINUE, base::kMappingQuery})
     all.push_back({"ioctl", {is(1, request)}});
   return all;
 }

@@ -112,12 +112,13 @@ enum class Reached : uint32_t {
   kRefused,   // too many stops, or no process that may stop it
   kLost,      // the hold ended early
   kOther,
-  kAsked,   // VRDMA_MEMORY=reached
-  kUnseen,  // calls that change memory cannot be seen: userfaultfd(2) is forbidden
-  kPinned,  // something else in the process may have pinned pages
-  kLate,    // a peer that has stopped may still store there
+  kAsked,     // VRDMA_MEMORY=reached
+  kUnseen,    // calls that change memory cannot be seen: userfaultfd(2) is forbidden
+  kPinned,    // something else in the process may have pinned pages
+  kLate,      // a peer that has stopped may still store there
+  kMappings,  // the process has half of the mappings that the kernel permits (vm.max_map_count)
 };
-constexpr auto kLastReached = Reached::kLate;
+constexpr auto kLastReached = Reached::kMappings;
 
 // With it, if the process already has one: its memory arena.
 struct HelloRequest {

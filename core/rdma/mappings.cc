@@ -2,9 +2,14 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "core/base/mapping_query.h"
 
 namespace vrdma::rdma {
 
@@ -59,10 +64,41 @@ class Reader {
   size_t at_ = 0;  // of the next line
 };
 
+bool is_stack(const base::Fd& maps, uint64_t start) {
+  char name[16] = {};
+  base::MappingQuery mapping;
+  mapping.address = start;
+  mapping.name = reinterpret_cast<uintptr_t>(name);
+  mapping.name_size = sizeof name;
+  return base::query_mapping(maps.get(), &mapping) == 0 && std::strcmp(name, "[stack]") == 0;
+}
+
+// Nothing: the kernel does not answer questions.
+std::optional<bool> answer_permits(const base::Fd& maps, uint64_t addr, uint64_t length,
+                                   bool write) {
+  base::MappingQuery mapping;
+  for (uint64_t at = addr; at < addr + length; at = mapping.end) {
+    mapping = {};
+    mapping.flags = base::kCoveringOrNext;
+    mapping.address = at;
+    const int error = base::query_mapping(maps.get(), &mapping);
+    if (error == ENOENT || error == ESRCH) return false;
+    if (error != 0) return std::nullopt;
+    if (mapping.start > at && !is_stack(maps, mapping.start)) return false;
+    if ((mapping.rights & (write ? base::kWritable : base::kReadable)) == 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool mappings_permit(const base::Fd& maps, uint64_t addr, uint64_t length, bool write) {
   if (addr + length < addr) return false;
+  if (const auto answer = answer_permits(maps, addr, length, write)) return *answer;
+  return text_permits(maps, addr, length, write);
+}
+
+bool text_permits(const base::Fd& maps, uint64_t addr, uint64_t length, bool write) {
   Reader reader(maps);
   Mapping mapping;
   for (uint64_t at = addr; at < addr + length; at = mapping.end) {

@@ -1,6 +1,7 @@
-// memory_cost DEVICE COUNT BYTES STEP [threads]: writes BYTES each STEP bytes of one mapping,
-// registers each as a region, and writes them again. `threads`: beside a thread that sleeps. Prints
-// the MiB that the process has then, more than before it opened the device.
+// memory_cost DEVICE COUNT BYTES STEP [threads [MAPPINGS]]: writes BYTES each STEP bytes of one
+// mapping, registers each as a region, and writes them again; then makes MAPPINGS of its own.
+// `threads`: beside a thread that sleeps; `alone`: without. Prints the MiB that the process has
+// then, more than before it opened the device.
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -30,12 +31,14 @@ int main(int argc, char** argv) {
   const size_t count = std::strtoul(argv[2], nullptr, 10),
                bytes = std::strtoul(argv[3], nullptr, 10),
                step = std::strtoul(argv[4], nullptr, 10);
-  if (argc > 5) std::thread([] { ::pause(); }).detach();
+  const unsigned long mappings = argc > 6 ? std::strtoul(argv[6], nullptr, 10) : 0;
+  if (argc > 5 && std::strcmp(argv[5], "threads") == 0) std::thread([] { ::pause(); }).detach();
   const long before = resident();
   ibv_context* const context = open_device(argv[1]);
   ibv_pd* const pd = context != nullptr ? ibv_alloc_pd(context) : nullptr;
-  auto* const memory = static_cast<char*>(
-      ::mmap(nullptr, count * step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const memory =
+      static_cast<char*>(::mmap(nullptr, count * step, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (pd == nullptr || memory == MAP_FAILED) return 1;
   for (size_t i = 0; i < count; ++i) std::memset(memory + i * step, 1, bytes);
   for (size_t i = 0; i < count; ++i)
@@ -46,6 +49,13 @@ int main(int argc, char** argv) {
   }
   for (size_t i = bytes; i < count * step; i += step)
     if (memory[i] != 0) return 1;
+  for (unsigned long i = 0; i < mappings; ++i)  // neighbours with other rights remain apart
+    if (::mmap(nullptr, static_cast<size_t>(::getpagesize()),
+               i % 2 == 0 ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+               0) == MAP_FAILED) {
+      std::perror("mmap");
+      return 1;
+    }
   std::printf("%ld\n", (resident() - before) * ::sysconf(_SC_PAGESIZE) >> 20);
   return 0;
 }

@@ -19,6 +19,18 @@ for threads in "" threads; do
 done
 in_place
 
+say "40,000 regions of a page, 512 KiB apart: half of the mappings that the kernel permits remain for the program"
+most=$(</proc/sys/vm/max_map_count)
+if [[ $most -le 80000 ]]; then
+  loose a eth1
+  vdev_create many a eth1
+  taken=$(ctl exec many -- "$T/cost" many 40000 4096 524288 alone $((most / 2 - 300))) || fail "the program fails: $taken"
+  [[ $(stat_of many mr_reached_mappings) -gt 0 ]] || fail "no region is reached for it"
+  [[ $(ctl stats many | grep -c mr_reached) -eq 1 ]] || fail "regions are reached: $(ctl stats many | grep mr_reached)"
+else
+  say "not tried: vm.max_map_count is $most"
+fi
+
 say "a region of 256 MiB in a control group of 320 MiB"
 # With version 1 of control groups in a directory of its own, with version 2 in the root's, if it has the controller.
 if [[ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ]]; then

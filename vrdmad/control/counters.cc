@@ -29,8 +29,9 @@ constexpr std::array<const char*, 14> kStatuses{"success",
 
 // ipc::Reached.
 constexpr std::array<const char*, static_cast<size_t>(ipc::kLastReached) + 1> kReasons{
-    nullptr,    "memory",  "on_demand", "traced", "busy_call", "vfork",  "io_uring", "stopped",
-    "deadline", "refused", "lost",      "other",  "asked",     "unseen", "pinned",   "late"};
+    nullptr,    "memory",  "on_demand", "traced",  "busy_call", "vfork",
+    "io_uring", "stopped", "deadline",  "refused", "lost",      "other",
+    "asked",    "unseen",  "pinned",    "late",    "mappings"};
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 #include "client/device/memory/maps.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <cstring>
 
 #include "core/base/fd.h"
+#include "core/base/mapping_query.h"
 #include "core/ipc/layout.h"
 
 namespace vrdma::client {
@@ -82,39 +82,28 @@ bool show(Mapped one, uint64_t start, uint64_t end, SeeMapped see, void* with) {
   return true;
 }
 
-// PROCMAP_QUERY of linux/fs.h, since Linux 6.11.
-struct Query {
-  uint64_t size, flags, address;
-  uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
-  uint32_t dev_major, dev_minor, name_size, build_id_size;
-  uint64_t name, build_id;
-};
-constexpr unsigned long kProcmapQuery = _IOWR('f', 17, Query);
-constexpr uint64_t kCoveringOrNext = 0x10, kFileBacked = 0x20;
-constexpr uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8;
-
 // Those for which `flags` of the query hold.
 bool query(uint64_t start, uint64_t end, uint64_t flags, SeeMapped see, void* with) {
   const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return false;
   for (uint64_t at = start; at < end;) {
     char name[8192] = {};  // longer than any path
-    Query query{};
-    query.size = sizeof query;
+    base::MappingQuery query;
     query.flags = flags;
     query.address = at;
     query.name = reinterpret_cast<uintptr_t>(name);
     query.name_size = sizeof name;
-    if (::ioctl(file.get(), kProcmapQuery, &query) != 0) return errno == ENOENT;  // none above
+    if (const int error = base::query_mapping(file.get(), &query); error != 0)
+      return error == ENOENT;  // none above
     Mapped one;
-    one.whole_start = query.vma_start;
-    one.whole_end = query.vma_end;
-    one.prot = ((query.vma_flags & kReadable) != 0 ? PROT_READ : 0) |
-               ((query.vma_flags & kWritable) != 0 ? PROT_WRITE : 0) |
-               ((query.vma_flags & kExecutable) != 0 ? PROT_EXEC : 0);
-    one.shared = (query.vma_flags & kShared) != 0;
+    one.whole_start = query.start;
+    one.whole_end = query.end;
+    one.prot = ((query.rights & base::kReadable) != 0 ? PROT_READ : 0) |
+               ((query.rights & base::kWritable) != 0 ? PROT_WRITE : 0) |
+               ((query.rights & base::kExecutable) != 0 ? PROT_EXEC : 0);
+    one.shared = (query.rights & base::kShared) != 0;
     one.inode = query.inode;
-    one.offset = query.vma_offset;
+    one.offset = query.offset;
     one.anonymous = !one.shared && one.inode == 0 && is_plain(name);
     one.asynchronous_io = is_asynchronous_io(name);
     if (!show(one, start, end, see, with)) break;
@@ -126,7 +115,7 @@ bool query(uint64_t start, uint64_t end, uint64_t flags, SeeMapped see, void* wi
 }  // namespace
 
 bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
-  return query(start, end, kCoveringOrNext, see, with);
+  return query(start, end, base::kCoveringOrNext, see, with);
 }
 
 bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
@@ -164,7 +153,8 @@ bool visit_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
 }
 
 bool visit_shared_files(SeeMapped see, void* with) {
-  return query(0, UINT64_MAX, kCoveringOrNext | kShared | kFileBacked, see, with) ||
+  return query(0, UINT64_MAX, base::kCoveringOrNext | base::kShared | base::kFileBacked, see,
+               with) ||
          parse_mappings(0, UINT64_MAX, see, with);
 }
 

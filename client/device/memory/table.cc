@@ -20,9 +20,22 @@ namespace vrdma::client {
 
 namespace {
 
-// Half of vm.max_map_count's default; beyond it memory is reached instead.
-constexpr uint32_t kMostMappings = 32000;
-constexpr uint32_t kCountEach = 4096;  // conversions
+// Memory in place has mappings of its own: with those that it divides, two for each region that
+// lies apart. As many remain for the program as it can have now; beyond them memory is reached.
+constexpr uint32_t kUsualMost = 65530;  // vm.max_map_count, where it cannot be read
+constexpr uint32_t kOfConversion = 2;
+constexpr uint32_t kCountEach = 4096;  // conversions that are refused
+
+uint32_t most_mappings() {
+  static const uint32_t most = [] {
+    const base::Fd file(::open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC));
+    char text[16] = {};
+    if (!file.valid() || ::read(file.get(), text, sizeof text - 1) <= 0) return kUsualMost / 2;
+    const unsigned long all = std::strtoul(text, nullptr, 10);
+    return all == 0 ? kUsualMost / 2 : static_cast<uint32_t>(std::min(all, 1ul << 30)) / 2;
+  }();
+  return most;
+}
 
 // By the user, or by the class of the container that the program is in (cli/hook/setup.cc).
 bool is_asked_to_reach() {
@@ -125,20 +138,21 @@ ipc::Reached MemoryTable::obstacle() {
   if (may_have_pinned_pages({watch_.descriptor(), userfaultfd_.get()}))
     return ipc::Reached::kPinned;
   if (!watch_.start(device_)) return ipc::Reached::kUnseen;
-  return has_room_for_mappings() ? ipc::Reached::kNot : ipc::Reached::kOther;
+  return has_room_for_mappings() ? ipc::Reached::kNot : ipc::Reached::kMappings;
 }
 
 bool MemoryTable::has_room_for_mappings() {
-  if (conversions_++ % kCountEach != kCountEach - 1) return !too_many_mappings_;
-  struct Count {
-    const MemoryTable* table;
-    uint32_t arena = 0;
-  } count{this};
-  const SeeMapped add = [](const Mapped& one, void* with) {
-    auto& all = *static_cast<Count*>(with);
-    if (all.table->arena_.is_in(one)) ++all.arena;
-  };
-  too_many_mappings_ = !visit_shared_files(add, &count) || count.arena > kMostMappings;
+  if (uncounted_ == 0) {
+    uint32_t count = 0;
+    const SeeMapped add = [](const Mapped&, void* with) { ++*static_cast<uint32_t*>(with); };
+    const uint32_t room = visit_mappings(0, UINT64_MAX, add, &count) && count < most_mappings()
+                              ? (most_mappings() - count) / kOfConversion
+                              : 0;
+    too_many_mappings_ = room == 0;
+    uncounted_ = too_many_mappings_ ? kCountEach : room;
+  }
+  --uncounted_;
+  if (!too_many_mappings_) converted_ = true;
   return !too_many_mappings_;
 }
 
@@ -167,7 +181,7 @@ void MemoryTable::advise_arena(int advice) {
 void MemoryTable::before_fork() {
   mutex_.lock();
   fork_pipe_[0] = fork_pipe_[1] = -1;
-  if (conversions_ == 0) return;
+  if (!converted_) return;
   if (::pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
   // The child copies the pages itself, as the C library's own data may be among them.
   advise_arena(MADV_DOFORK);
@@ -181,7 +195,7 @@ void MemoryTable::after_fork_in_parent() {
     }  // until the child has closed its end
     ::close(fork_pipe_[0]);
   }
-  if (conversions_ != 0) advise_arena(MADV_DONTFORK);
+  if (converted_) advise_arena(MADV_DONTFORK);
   mutex_.unlock();
 }
 
@@ -192,8 +206,8 @@ void MemoryTable::after_fork_in_child() {
     auto* const table = static_cast<MemoryTable*>(with);
     if (table->arena_.is_in(one)) table->revert_in_child(one);
   };
-  if (conversions_ != 0) (void)visit_shared_files(revert_one, this);
-  conversions_ = 0;
+  if (converted_) (void)visit_shared_files(revert_one, this);
+  converted_ = false;
   kept_out_ = {};
   arena_ = {};  // the parent's; the child's sessions bring another one
   watch_.forget();

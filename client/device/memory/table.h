@@ -120,9 +120,10 @@ class MemoryTable {
   Arena arena_;
   Watch watch_{arena_, exchange_};
   base::Fd device_;
-  base::Fd userfaultfd_;  // protects pages while they are exchanged; not the watcher's
-  uint32_t conversions_ = 0;
-  bool too_many_mappings_ = false;
+  base::Fd userfaultfd_;            // protects pages while they are exchanged; not the watcher's
+  bool converted_ = false;          // some memory may be in place
+  bool too_many_mappings_ = false;  // when they were counted last
+  uint32_t uncounted_ = 0;          // how many more may be asked for before they are counted again
   std::atomic<bool> restored_ = false;  // see look_again()
   Ranges kept_out_;                     // what is not converted
   Spare spare_;
