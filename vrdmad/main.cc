@@ -336,6 +336,9 @@ Result<void> run(const Options& options) {
   block_signals();
   vrdma::vrdmad::WorkerBounds bounds{options.cgroup, options.worker_users};
   if (options.single) bounds = {"none", 0};
+  // First, because the broker may need the run directory at its start.
+  for (const auto& directory : directories_of(run_path, state_path))
+    if (auto given = vrdma::vrdmad::give(directory, user); !given) return given;
   auto helpers = vrdma::vrdmad::start_helpers(user, run_path, bounds, kRequests);
   if (!helpers) return vrdma::base::pass(std::move(helpers.error()));
   const auto& [intake, stopper, broker] = *helpers;
@@ -352,8 +355,6 @@ Result<void> run(const Options& options) {
   }
   auto signals = catch_signals();
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
-  for (const auto& directory : directories_of(run_path, state_path))
-    if (auto given = vrdma::vrdmad::give(directory, user); !given) return given;
   if (!options.audit_log.empty())
     if (auto given = vrdma::vrdmad::give_file(options.audit_log, user); !given) return given;
   if (auto guard = vrdma::transport::HoleGuard::start(); !guard)

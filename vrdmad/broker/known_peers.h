@@ -39,6 +39,9 @@ class KnownPeers {
   // A directory without content, R/broker/root, 0555, as the root of worker processes. No other
   // user than root can change it. Without R: one that is in no other directory any more.
   [[nodiscard]] base::Result<base::Fd> empty_root();
+  [[nodiscard]] static std::string path_of_root(const std::string& run_dir) {
+    return run_dir + "/broker/root";
+  }
   // Removes the file if no process in it is alive.
   void end();
 

@@ -6,9 +6,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +28,7 @@
 #include "core/base/netns_cookie.h"
 #include "core/base/token_bucket.h"
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/known_peers.h"
 #include "vrdmad/broker/program.h"
 
 namespace vrdma::vrdmad {
@@ -41,9 +44,18 @@ namespace {
 constexpr uint64_t kSavedSeconds = 8;
 
 // A temporary thread makes it, so that this one stays where it is.
+template <class Make>
+Result<Fd> make_elsewhere(const char* what, Make make) {
+  Result<Fd> made = fail(EAGAIN, std::string("cannot create a thread to make ") + what);
+  try {
+    std::thread([&] { made = make(); }).join();
+  } catch (const std::system_error&) {
+  }
+  return made;
+}
+
 Result<Fd> make_empty_netns(uint64_t* cookie) {
-  Result<Fd> made = fail(EAGAIN, "cannot create a thread to make a network namespace");
-  const auto make = [&]() -> Result<Fd> {
+  return make_elsewhere("a network namespace", [cookie]() -> Result<Fd> {
     if (::unshare(CLONE_NEWNET) != 0) return fail_errno("make a network namespace for workers");
     Fd netns(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (!netns.valid()) return fail_errno("open the network namespace of workers");
@@ -51,12 +63,48 @@ Result<Fd> make_empty_netns(uint64_t* cookie) {
     if (!its) return base::pass(its.error());
     *cookie = *its;
     return netns;
-  };
-  try {
-    std::thread([&] { made = make(); }).join();
-  } catch (const std::system_error&) {
-  }
-  return made;
+  });
+}
+
+bool is_same_file(const Fd& one, const char* other) {
+  struct stat its {
+  }, others{};
+  return ::fstat(one.get(), &its) == 0 && ::stat(other, &others) == 0 &&
+         its.st_dev == others.st_dev && its.st_ino == others.st_ino;
+}
+
+// Moves this thread there. The root has the inode that it has elsewhere, because earlier workers
+// are found by it (earlier_workers.h).
+Result<Fd> enter_empty_mounts(const std::string& run_dir) {
+  auto root = KnownPeers(run_dir).empty_root();
+  if (!root) return pass(std::move(root).error());
+  const std::string path = KnownPeers::path_of_root(run_dir);
+  if (::unshare(CLONE_NEWNS) != 0) return fail_errno("make a mount namespace");
+  Fd mounts(::open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC));
+  if (!mounts.valid()) return fail_errno("open the mount namespace");
+  if (::mount("", "/", nullptr, MS_PRIVATE | MS_REC, nullptr) != 0)
+    return fail_errno("detach the mount namespace");
+  if (::mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0)
+    return fail_errno("mount " + path);
+  if (::chdir(path.c_str()) != 0) return fail_errno("enter " + path);
+  // The daemon's user owns the directory above, and may have put another one in its place.
+  if (!is_same_file(*root, ".")) return fail(EPERM, path + " is another directory now");
+  if (::syscall(SYS_pivot_root, ".", ".") != 0) return fail_errno("make " + path + " the root");
+  if (::umount2(".", MNT_DETACH) != 0) return fail_errno("unmount what was the root before");
+  return mounts;
+}
+
+// None: it is not needed, because chroot(2) is permitted.
+Result<Fd> make_empty_mounts(const std::string& run_dir) {
+  return make_elsewhere("a mount namespace", [&run_dir]() -> Result<Fd> {
+    if (::chroot("/") == 0) return Fd();
+    if (run_dir.empty()) return fail_errno("call chroot(2)");
+    auto made = enter_empty_mounts(run_dir);
+    if (!made)
+      return pass(std::move(made).error(),
+                  "chroot(2) is forbidden, and so is the empty mount namespace in its place");
+    return made;
+  });
 }
 
 // What the new process does before its program, in the order of execution.
@@ -105,7 +153,7 @@ struct Failure {
 
 struct ForChild {
   const WorkerGroup* group;
-  int program, netns, root, link, channel, status;
+  int program, netns, mounts, root, link, channel, status;  // mounts: -1: chroot(2) instead
   WorkerGround::User user;
   bool own_user;
   pid_t broker;
@@ -174,7 +222,9 @@ bool become_user(uid_t uid, gid_t gid) {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   check(Step::kFiles, null >= 0);
   check(Step::kNetns, ::setns(has.netns, CLONE_NEWNET) == 0);
-  check(Step::kRoot, ::fchdir(has.root) == 0 && ::chroot(".") == 0 && ::chdir("/") == 0);
+  check(Step::kRoot, has.mounts >= 0 ? ::setns(has.mounts, CLONE_NEWNS) == 0
+                                     : ::fchdir(has.root) == 0 && ::chroot(".") == 0);
+  check(Step::kRoot, ::chdir("/") == 0);
   check(Step::kFiles, move_descriptors(null, &has));
   const rlimit none{0, 0};
   check(Step::kLimits, ::setrlimit(RLIMIT_CORE, &none) == 0);
@@ -206,6 +256,7 @@ bool become_user(uid_t uid, gid_t gid) {
 WorkerGround::WorkerGround(const BrokerPlace& place)
     : program(place.worker.empty() ? open_program("vrdmad-worker") : open_program_at(place.worker)),
       netns(make_empty_netns(&netns_cookie)),
+      mounts(make_empty_mounts(place.run_dir)),
       worker_time(place.worker_time),
       groups(place.groups),
       daemon_{place.daemon, place.group},
@@ -256,9 +307,9 @@ Result<Fd> fork_worker(const WorkerGround& ground, unsigned place, const WorkerG
   const pid_t broker = ::getpid();
   const pid_t child = ::fork();
   if (child == 0)
-    become_worker({&group, ground.program->get(), ground.netns->get(), root.get(), link.get(),
-                   channel.get(), its_status.get(), ground.user_of(place), ground.has_users(),
-                   broker});
+    become_worker({&group, ground.program->get(), ground.netns->get(), ground.mounts->get(),
+                   root.get(), link.get(), channel.get(), its_status.get(), ground.user_of(place),
+                   ground.has_users(), broker});
   if (child < 0) return fail_errno("fork a worker");
   its_status = Fd();
   Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
@@ -328,7 +379,7 @@ WorkerChild::~WorkerChild() {
 
 Result<void> WorkerChild::start(std::shared_ptr<WorkerGround> ground, Fd root, Fd link, Fd report,
                                 Serve serve) {
-  for (const auto* has : {&ground->program, &ground->netns})
+  for (const auto* has : {&ground->program, &ground->netns, &ground->mounts})
     if (!*has) return base::pass(has->error());
   const auto place = ground->places.take();
   if (!place) return base::pass(place.error());

@@ -3,12 +3,13 @@
 // It executes the program `vrdmad-worker`, which is static and opens no file, with
 //   0, 1  /dev/null                    2  the broker's, which is /dev/null too
 //   3     a socket to control          4  a channel to the broker (broker_wire.h)
-// and no other descriptor. Its root is an empty directory of root's, and its network namespace is
-// an empty one, which all workers share. It has no groups, no capabilities and no way to gain any,
-// and no core file. It has a control group (worker_groups.h), and a user of its own: the kernel
-// counts some things only for each user, such as the descriptors that are on their way in sockets
-// (unix(7)) and the files that epoll watches (epoll(7)). It inherits the broker's filter of system
-// calls, and replaces it by a narrower one (vrdmad/worker_system_calls.h).
+// and no other descriptor. Its root is an empty directory of root's: by chroot(2), or, where a
+// container's seccomp profile forbids that, as the only mount of a mount namespace. Its network
+// namespace is an empty one, which all workers share. It has no groups, no capabilities and no way
+// to gain any, and no core file. It has a control group (worker_groups.h), and a user of its own:
+// the kernel counts some things only for each user, such as the descriptors that are on their way
+// in sockets (unix(7)) and the files that epoll watches (epoll(7)). It inherits the broker's filter
+// of system calls, and replaces it by a narrower one (vrdmad/worker_system_calls.h).
 //
 // A thread of the broker forks each worker, serves its channel, and reaps it. The kernel kills the
 // worker when that thread ends, and so with the broker. A worker can thus delay or end only its own
@@ -49,13 +50,14 @@ class WorkerPlaces {
 
 // What all workers of a broker share.
 struct WorkerGround {
-  // Makes the namespace, finds the program, and removes groups that are left. Call before the
+  // Makes the namespaces, finds the program, and removes groups that are left. Call before the
   // broker's system calls are confined. What fails is reported when a worker is started.
   explicit WorkerGround(const BrokerPlace& place);
 
   base::Result<base::Fd> program;  // O_PATH
   uint64_t netns_cookie = 0;       // 0: there is none; set while the next is made
   base::Result<base::Fd> netns;
+  base::Result<base::Fd> mounts;  // a mount namespace with the empty root alone; none: chroot(2)
   // Each worker's user; none: they have the daemon's.
   struct User {
     uid_t uid;

@@ -2,15 +2,22 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +31,7 @@
 #include "tests/unit/vrdmad/broker/pidfds.h"
 #include "tests/unit/vrdmad/broker/worker_program.h"
 #include "vrdmad/broker/broker_process.h"
+#include "vrdmad/broker/earlier_workers.h"
 #include "vrdmad/broker/local_broker.h"
 #include "vrdmad/broker/worker_child.h"
 
@@ -224,6 +232,45 @@ TEST_F(Workers, NeedNoRunDirectoryInTests) {
   broker = std::make_shared<LocalBroker>(BrokerPlace{{}, kDaemon, kGroup, VRDMA_WORKER_PROGRAM});
   const WorkerProcess worker = start();
   EXPECT_EQ(report(worker).root_entries, 0);
+}
+
+// As the seccomp profile of a container without CAP_SYS_CHROOT. Of this thread, and those it
+// starts.
+bool forbid_chroot() {
+  std::array<sock_filter, 4> filter{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_chroot, 0, 1),
+                                     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog program{filter.size(), filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 && ::chroot("/") != 0;
+}
+
+TEST_F(Workers, HaveAnEmptyRootWithoutChroot) {
+  std::thread([&] {
+    ASSERT_TRUE(forbid_chroot());
+    const WorkerProcess one = start(), other = start();
+    for (const WorkerProcess* worker : {&one, &other}) {
+      const worker_program::Report is = report(*worker);
+      EXPECT_EQ(is.root_entries, 0);
+      EXPECT_EQ(is.at_root, 1);
+      EXPECT_EQ(is.permitted | is.effective | is.inheritable | is.bounds, 0u);
+      const std::string of = "/proc/" + std::to_string(pid_of(worker->pidfd));
+      std::ifstream mounts(of + "/mountinfo");
+      std::string first, second;
+      EXPECT_TRUE(std::getline(mounts, first));
+      EXPECT_FALSE(std::getline(mounts, second)) << "it can see " << second;
+    }
+    // So that the next broker finds it.
+    const std::string path = temp.path() + "/broker/root";
+    const base::Fd root(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    end_earlier_workers(root, std::chrono::seconds(20));
+    EXPECT_TRUE(ends(one.pidfd));
+    EXPECT_TRUE(ends(other.pidfd));
+  }).join();
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);)
+    EXPECT_EQ(line.find(temp.path()), std::string::npos) << line;
 }
 
 TEST_F(Workers, AreKilledWhenTheyAreForgotten) {
