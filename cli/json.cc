@@ -88,6 +88,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"containers", container_rows(vdev)},
           {"labels", labels_of(vdev.labels())},
           {"lost", vdev.lost()},
+          {"unserved", vdev.unserved()},
           {"gid_layout", vdev.gid_layout()},
           {"reach", vdev.reach()},
           {"peers", vdev.peers()},

@@ -216,6 +216,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs,
   for (const auto& vdev : vdevs) {
     out_ << vdev.name() << '\n';
     if (!vdev.lost().empty()) line(is_pending(vdev) ? "pending" : "lost", vdev.lost());
+    if (!vdev.unserved().empty()) line("no worker", vdev.unserved());
     line("parent", vdev.parent());
     line("tenant", vdev.tenant());
     line("fabric", vdev.fabric());

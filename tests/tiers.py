@@ -90,6 +90,7 @@ ROWS = [
     (r"integration\.life\.direct", "release=all tsan=all", "a netdev that moves under a direct link"),
     (r"integration\.restore", "gate", ""),
     (r"integration\.stopped_worker", "gate", ""),
+    (r"integration\.no_worker", "gate", ""),
     (r"integration\.(worker_pause|worker_groups|worker_memory|poison|standstill|while_it_waits|slow_disk|full_disk|mounted|"
      r"identity)$", "all", "what its first line says"),
     (r"integration\.(churn|sweep)", "release=all dev=all tsan=all", "a leak or a race that needs many rounds"),

@@ -189,6 +189,7 @@ void block_signals() {
   const sigset_t signals = signals_to_end();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // of a memory file beyond ulimit -f: the error suffices
 }
 
 // Delivers SIGTERM and SIGINT through a descriptor.

@@ -413,16 +413,34 @@ class Examination {
   // The library and the daemon have tried to open it.
   void judge_session() {
     if (!expects_socket() || probe_.sockets == 0 || subject_.place.library.empty()) return;
+    if (judge_workers()) return;
     if (!probe_.said.empty()) return problem("session", probe_.said, remedy_of_session());
     if (!probe_.unopened.empty())
       return problem("session", "cannot open " + probe_.unopened.front(), "see the log of vrdmad");
     if (probe_.devices.empty())
       return problem("session", "the library lists no device", "see the log of vrdmad");
+    if (probe_.opened.size() < probe_.devices.size())
+      return problem("session",
+                     "vrdmad has not answered the open of " + probe_.devices[probe_.opened.size()] +
+                         " within " + std::to_string(kPatienceSeconds) + " seconds",
+                     "see the log of vrdmad");
     std::string names;
     for (const auto& name : probe_.devices) names += (names.empty() ? "" : ", ") + name;
     ok("session", "the library of " +
                       std::string(is_installed_ ? "this program" : "this installation") +
                       " and vrdmad speak the same protocol version; it opens " + names);
+  }
+  // True: a vdevice has none, as the attempt to open it has shown.
+  bool judge_workers() {
+    bool found = false;
+    for (const auto* vdev : own_vdevs())
+      if (!vdev->unserved().empty()) {
+        problem("worker",
+                "vrdmad cannot serve programs of " + vdev->name() + ": " + vdev->unserved(),
+                "give vrdmad what it lacks there; programs cannot open the vdevice until then");
+        found = true;
+      }
+    return found;
   }
   [[nodiscard]] std::string remedy_of_session() const {
     return probe_.said.find("protocol") != std::string::npos

@@ -38,7 +38,7 @@ using base::Fd;
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPatience = std::chrono::seconds(15);
+constexpr auto kPatience = std::chrono::seconds(kPatienceSeconds);
 constexpr size_t kMostAnswers = 1u << 20;  // bytes
 constexpr int kAnswers = 3;                // descriptor of the pipe after leave_belongings()
 
@@ -106,9 +106,10 @@ void try_library(void* library, const Answer& answer) {
   void** const devices = list(&count);
   for (int i = 0; devices != nullptr && i < count; ++i) {
     answer("device", name(devices[i]));
-    if (void* const context = open(devices[i]); context != nullptr)
+    if (void* const context = open(devices[i]); context != nullptr) {
+      answer("opened", name(devices[i]));
       (void)close(context);
-    else
+    } else
       answer("unopened", std::string(name(devices[i])) + ": " + std::strerror(errno));
   }
   if (devices != nullptr) release(devices);
@@ -256,6 +257,7 @@ void understand(const std::string& text, Probe* probe) {
     if (word == "connect" && probe->connect_error == 0)
       probe->connect_error = std::atoi(value.c_str());
     if (word == "device") probe->devices.push_back(value);
+    if (word == "opened") probe->opened.push_back(value);
     if (word == "unopened") probe->unopened.push_back(value);
     if (word == "port") probe->port_taken = value == "taken";
     if (word == "way") {

@@ -40,13 +40,16 @@ struct Probe {
   unsigned sockets = 0;         // session sockets in it
   int connect_error = 0;        // errno of the first socket that refuses
   std::vector<std::string> devices;   // listed by the library
+  std::vector<std::string> opened;    // of these
   std::vector<std::string> unopened;  // those that failed to open: "vrdma0: Permission denied"
   std::string said;                   // the library's line on stderr
   std::optional<Way> way;             // to the peer
   std::optional<bool> port_taken;     // has_port_everywhere() there; absent: not readable
 };
 
-// Runs in a child process. Waits for the daemon, at most 15 seconds.
+constexpr unsigned kPatienceSeconds = 15;
+// Runs in a child process. Waits for the daemon, at most that long. A device that is neither opened
+// nor unopened has not been answered by then.
 [[nodiscard]] Probe probe(const Place& place);
 
 }  // namespace vrdma::cli::doctor

@@ -30,14 +30,21 @@ const char* reason_of(int error) {
              "after it had connected, or is in a pid namespace that vrdmad cannot see";
     case ECONNREFUSED:
       return "vrdmad is not running; start it again";
+    case ECHILD:
+      return "vrdmad cannot start the worker that would serve this program; its log and 'vrdmactl "
+             "doctor' say why";
     case EIO:
       return "vrdmad closed the connection; see its log and 'vrdmactl quota show' (conns)";
     case ENOMEM:
       return "its quota of open contexts is used up ('vrdmactl quota show'), or address space is "
              "limited (ulimit -v; about 9 GiB are needed)";
     case EMFILE:
+      return "this program has no more file descriptors (ulimit -n)";
     case ENFILE:
-      return "there are no more file descriptors (ulimit -n)";
+      return "vrdmad has no more file descriptors (its ulimit -n, LimitNOFILE=); see its log";
+    case ENOBUFS:
+      return "vrdmad has no more address space or memory (its ulimit -v, -f; a program takes about "
+             "10 GiB of address space there, too); see its log";
     default:
       return nullptr;
   }

@@ -29,6 +29,9 @@
 // three of these end the connection. EACCES: the process has more rights than its user
 // (set-user-id, file capabilities).
 //
+// What the daemon lacks at the start of a session has codes that no lack of the program has:
+// ECHILD, it can start no worker; ENFILE, no descriptors; ENOBUFS, no address space or memory.
+//
 // When the daemon dies, the next one takes the session over; the client connects again and sends
 // kResume. It repeats a request without a reply, with the same sequence. The daemon does not
 // execute a completed request again but repeats its answer.

@@ -182,6 +182,7 @@ struct VdevInfo {
   uint32_t parked = 0;      // sessions that are parked
   std::string port_state;   // "ACTIVE", "DOWN", "LOST" or "PENDING"
   std::string lost;         // why it is lost or pending; then the fields below are empty
+  std::string unserved;     // why its programs get no worker; empty: they do, or none has asked
   uint32_t active_mtu = 0;  // bytes
   std::string socket;       // path of the session socket
   uint32_t sessions = 0;    // processes that have it open

@@ -41,6 +41,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   }
   for (const auto& permission : vdev.allowed) out.add_allowed(permission);
   out.set_lost(printable(vdev.lost));
+  out.set_unserved(printable(vdev.unserved));
   out.set_limited(vdev.limited);
   out.set_no_direct(vdev.no_direct);
   out.set_gid_layout(vdev.gid_layout);

@@ -324,7 +324,7 @@ Result<Fd> fork_worker(const WorkerGround& ground, unsigned place, const WorkerG
   ::waitpid(child, nullptr, 0);
   if (no_pidfd != 0) return fail(no_pidfd, "open the pidfd of a worker");
   errno = failure.error;
-  return fail_errno(std::string("start a worker: it could not ") + name_of(failure.step));
+  return fail_errno(std::string("it could not ") + name_of(failure.step));
 }
 
 }  // namespace

@@ -353,7 +353,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
                raw->label, raw->foreign);
        },
        {},
-       [this, raw = record.get()] { return recipient(*raw); }});
+       [this, raw = record.get()] { return recipient_of_next(*raw); }});
   if (!socket) return pass(std::move(socket.error()));
   record->socket = std::move(*socket);
   auto cm_socket = cm_.socket(netns.cookie, *directory);

@@ -39,6 +39,7 @@
 #include "vrdmad/control/counter_files.h"
 #include "vrdmad/control/counters.h"
 #include "vrdmad/control/dealing.h"
+#include "vrdmad/control/declined.h"
 #include "vrdmad/control/directory.h"
 #include "vrdmad/control/event_log.h"
 #include "vrdmad/control/netdev_search.h"
@@ -144,6 +145,8 @@ class Daemon final : public AdminBackend, public HookBackend {
     return wait_for(result.get_future());
   }
 
+  // How long programs wait for a worker that cannot be started, before they are told so.
+  static constexpr auto kWorkerLack = std::chrono::seconds(3);
   // How long an operator's call waits for a worker. It then fails and changes nothing.
   static constexpr auto kWorkerPatience = std::chrono::seconds(5);
 
@@ -286,6 +289,8 @@ class Daemon final : public AdminBackend, public HookBackend {
            Answers::Then then);
   static void show_limits(const Record& record);
   [[nodiscard]] Recipient recipient(Record& record);
+  // Of a connection that is accepted next.
+  [[nodiscard]] Recipient recipient_of_next(Record& record);
   void accept(const Record& record, Arrival arrival);
   void furnish(const std::string& domain, const WantKit& wish);
 
@@ -433,6 +438,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   EventLog events_;
   Answers answers_{loop_};
   Quarantine quarantine_;
+  Declined declined_{loop_};
   Furnisher furnisher_;
   Workers workers_{
       loop_,

@@ -227,6 +227,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.end_with_owner = record.spec.end_with_owner;
   info.containers = record.spec.containers;
   info.labels = record.spec.labels;
+  if (const Workers::Lack* const lack = workers_.lack(record.domain)) info.unserved = lack->why;
   return info;
 }
 

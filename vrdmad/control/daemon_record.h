@@ -78,6 +78,8 @@ struct Daemon::Record {
   std::set<verbs::Gid> unbound;  // wanted by the worker, when no socket could be bound to them
   uint64_t off_network = 0;      // how often an address could not be on the network
   uint64_t unserved = 0;         // how often a connection found no worker
+  bool declines = false;         // the next connection is told that there is none
+  uint64_t unfurnished = 0;      // attempts to open it for which this process had no room
   uint64_t without_files = 0;    // sessions that cannot be taken over
   base::SharedPage<VdevicePage> page;
   std::shared_ptr<FabricPage> fabric_counters;

@@ -61,9 +61,10 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
   return worker;
 }
 
+// The broker has no such worker: the connection waits, and this is called again.
+constexpr Recipient kLater{UINT32_MAX, 0};
+
 Recipient Daemon::recipient(Record& record) {
-  // The broker has no such worker: the connection waits, and this is called again.
-  constexpr Recipient kLater{UINT32_MAX, 0};
   // The next worker must have the sessions of the dead one before their programs come to it.
   if (orphans_.contains(record.domain)) return kLater;
   auto worker = workers_.need(record.domain);
@@ -74,7 +75,21 @@ Recipient Daemon::recipient(Record& record) {
   return kLater;
 }
 
+// A failure may pass, as while the broker is replaced, so programs wait a moment.
+Recipient Daemon::recipient_of_next(Record& record) {
+  constexpr auto kPause = std::chrono::milliseconds(100);  // however often programs connect
+  const auto fails = [&] {
+    const Workers::Lack* const lack = workers_.lack(record.domain);
+    return lack != nullptr && loop_.now() - lack->last < kPause;
+  };
+  const Recipient its = fails() ? kLater : recipient(record);
+  const Workers::Lack* const lack = workers_.lack(record.domain);
+  record.declines = lack != nullptr && loop_.now() - lack->since >= kWorkerLack;
+  return record.declines ? Recipient{} : its;
+}
+
 void Daemon::accept(const Record& record, Arrival arrival) {
+  if (record.declines) return declined_.add(std::move(arrival));
   WorkerEnd* const worker = workers_.find(record.domain);
   if (worker == nullptr)  // it died since recipient()
     return close_connection(record.intake, std::move(arrival.socket));
@@ -213,6 +228,9 @@ void Daemon::furnish(const std::string& domain, const WantKit& wish) {
       {record->spec.name, record->node_guid.big_endian(), record->link.netns_cookie,
        record->permissions.has(provisioning::Permission::kUserfaultfd)},
       wish.shown);
+  const bool lacks = !kit && (kit.error().code() == ENFILE || kit.error().code() == ENOBUFS);
+  if (lacks && std::has_single_bit(++record->unfurnished))
+    spdlog::error("vdevice {}: a program cannot open it: {}", record->label, kit.error().message());
   if (kit && !kit->journal.valid() && std::has_single_bit(++record->without_files))
     spdlog::warn("vdevice {}: a session has no files, so no other worker can take it over: {}",
                  record->label, kit->without_files);

@@ -29,6 +29,28 @@ Result<WorkerEnd*> Workers::need(const std::string& domain) {
     end_if_idle(domain);
     return running;
   }
+  auto started = start(domain);
+  if (started)
+    lacks_.erase(domain);
+  else
+    note_lack(domain, started.error().message());
+  return started;
+}
+
+void Workers::note_lack(const std::string& domain, const std::string& why) {
+  const auto now = loop_.now();
+  std::erase_if(lacks_, [now](const auto& one) { return now - one.second.last > kLackLasts; });
+  Lack& its = lacks_.try_emplace(domain, Lack{now, now, {}}).first->second;
+  its.last = now;
+  its.why = why;
+}
+
+const Workers::Lack* Workers::lack(const std::string& domain) const {
+  const auto it = lacks_.find(domain);
+  return it != lacks_.end() ? &it->second : nullptr;
+}
+
+Result<WorkerEnd*> Workers::start(const std::string& domain) {
   const auto now = loop_.now();
   std::erase_if(deaths_, [now](const auto& one) { return now - one.second.back() > kPause; });
   if (const auto its = deaths_.find(domain); its != deaths_.end() && its->second.size() >= kDeaths)

@@ -42,6 +42,8 @@ class Workers {
   // Processes of a domain that were ended and have not: a thread that hangs in a program's memory
   // keeps each, with its place at the broker. With so many, the domain gets no other.
   static constexpr size_t kMostEnding = 8;
+  // A failure of need() counts as another one's continuation if it comes within this time.
+  static constexpr auto kLackLasts = std::chrono::seconds(10);
   using Tell = std::function<void(const ToControl&)>;
   using Ended = std::function<void(const std::string& why)>;
   enum class End : uint8_t { kIdle, kLost };
@@ -76,6 +78,12 @@ class Workers {
   // Starts one if none runs. The worker has kIdle from now on to get a connection. EUSERS: there
   // are kMost. EAGAIN: the last ones ended too soon. EBUSY: kMostEnding have not ended.
   [[nodiscard]] base::Result<WorkerEnd*> need(const std::string& domain);
+  // Why need() gives the domain no worker, since `since`; nullptr: it does, or did not fail lately.
+  struct Lack {
+    base::TimePoint since, last;
+    std::string why;
+  };
+  [[nodiscard]] const Lack* lack(const std::string& domain) const;
   // The slot of its worker in the pages of budgets; never 0, which is control's.
   [[nodiscard]] unsigned slot_of(const std::string& domain) const;
 
@@ -108,6 +116,8 @@ class Workers {
     base::TokenBucket sentences;
     bool crashes = false;
   };
+  [[nodiscard]] base::Result<WorkerEnd*> start(const std::string& domain);
+  void note_lack(const std::string& domain, const std::string& why);
   [[nodiscard]] bool has_too_many_ending(const std::string& domain) const;
   void wait_for_end(const std::string& domain, const Place& place);
   void reaped(uint64_t number);
@@ -121,6 +131,7 @@ class Workers {
   uint64_t last_number_ = 0;
   std::set<unsigned> slots_;
   std::map<std::string, std::deque<base::TimePoint>> deaths_;  // the latest, by domain
+  std::map<std::string, Lack> lacks_;
   struct Ending {
     std::string domain;
     base::Fd report;

@@ -58,6 +58,16 @@ std::vector<std::shared_ptr<Caller>> Furnisher::callers_of(uint64_t vdevice) con
   return callers;
 }
 
+namespace {
+
+// Of this process, which the program cannot know: ipc/messages.h has the codes.
+tl::unexpected<base::Error> lacking(const base::Error& why) {
+  const bool descriptors = why.code() == EMFILE || why.code() == ENFILE;
+  return fail(descriptors ? ENFILE : ENOBUFS, "make the memory of a session: " + why.message());
+}
+
+}  // namespace
+
 Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
                                       const FileId& shown) {
   const auto it = connections_.find(connection);
@@ -71,7 +81,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
     kit.memory_id = shown;
   } else {
     auto memory = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
-    if (!memory) return pass(std::move(memory).error());
+    if (!memory) return lacking(memory.error());
     kit.memory = std::move(*memory);
     kit.memory_id = file_id(kit.memory);
   }
@@ -80,10 +90,12 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   auto bells = base::make_memfd("vrdma-bells", ipc::kBellFileSize);
   auto events = ipc::make_event_ends(kEvents);
   kit.doorbell = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!arena || !bells || !events || !kit.doorbell.valid())
-    return fail(ENFILE, "make the memory of a session");
+  if (!kit.doorbell.valid()) return lacking({errno, "make an eventfd"});
+  for (const auto* made : {&arena, &bells})
+    if (!*made) return lacking(made->error());
+  if (!events) return lacking(events.error());
   auto read_only = arena->reopen(O_RDONLY);
-  if (!read_only) return fail(ENFILE, "make the memory of a session");
+  if (!read_only) return lacking(read_only.error());
   kit.session = ++last_session_;
   kit.arena = std::move(*arena);
   kit.arena_read_only = std::move(*read_only);

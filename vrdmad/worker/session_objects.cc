@@ -61,10 +61,11 @@ int SessionObjects::furnish(SessionKit& kit) {
   auto bell_map = base::Mapping::shared(kit.bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
   auto heap_fd = kit.arena.duplicate();
   auto claims_fd = kit.bells.duplicate();
-  if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
+  if (!arena_map || !bell_map) return ENOBUFS;
+  if (!heap_fd || !claims_fd) return ENFILE;
   arena_id_ = kit.arena_id;
   auto space = space_of(std::move(kit.memory));
-  if (!space) return space.error().code();
+  if (!space) return space.error().code() == ENOMEM ? ENOBUFS : space.error().code();
 
   context.process->set_space(std::move(*space));
   if (const int error = show_again(kit); error != 0) return error;

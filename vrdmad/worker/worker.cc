@@ -230,7 +230,7 @@ Session::Host Worker::host_of(const Vdevice& vdevice, const Sessions& sessions) 
           sessions,
           [this](const WantKit& wish, std::function<void(base::Result<SessionKit>)> then) {
             if (!has_descriptors_for(kSessionDescriptors * (wanting_.size() + 1)))
-              return then(base::fail(ENOMEM, "the worker has no descriptors for one more session"));
+              return then(base::fail(ENFILE, "the worker has no descriptors for one more session"));
             wanting_[wish.connection] = std::move(then);
             tell_(wish);
           },

@@ -184,6 +184,7 @@ TEST(Output, json_has_every_field) {
     "pod": "red-0"
   },
   "lost": "",
+  "unserved": "",
   "gid_layout": "dense",
   "reach": "network",
   "peers": [],

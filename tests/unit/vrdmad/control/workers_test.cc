@@ -82,6 +82,20 @@ TEST_F(WorkersTest, SayWhyTheyCannotBeStarted) {
   EXPECT_TRUE(log.empty());
 }
 
+TEST_F(WorkersTest, AreLackingFromTheFirstFailureToTheNextSuccess) {
+  EXPECT_EQ(workers.lack("red"), nullptr);
+  fails = true;
+  EXPECT_FALSE(workers.need("red"));
+  const auto since = workers.lack("red")->since;
+  EXPECT_EQ(workers.lack("red")->why, "start a worker: no memory");
+  EXPECT_EQ(workers.lack("blue"), nullptr) << "it is another's";
+  EXPECT_FALSE(workers.need("red"));
+  EXPECT_EQ(workers.lack("red")->since, since);
+  fails = false;
+  EXPECT_TRUE(workers.need("red"));
+  EXPECT_EQ(workers.lack("red"), nullptr);
+}
+
 TEST_F(WorkersTest, HaveNoMoreSlotsThanThePagesOfBudgets) {
   for (size_t i = 0; i < Workers::kMost; ++i) ASSERT_TRUE(workers.need("t" + std::to_string(i)));
   EXPECT_EQ(workers.slot_of("t" + std::to_string(Workers::kMost - 1)),
