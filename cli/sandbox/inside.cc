@@ -38,10 +38,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kDaemonPatience = std::chrono::seconds(60);
+constexpr auto kToolPatience = std::chrono::seconds(40);  // vrdmactl itself waits 30 at most
 constexpr auto kWirePatience = std::chrono::seconds(20);
 // For a server to end by itself when its client has, and then on SIGTERM.
 constexpr auto kServerPatience = std::chrono::seconds(3);
 constexpr int kLogLines = 20;  // that are shown of a daemon that failed
+constexpr size_t kErrors = 3;  // that are shown of a daemon when a command has failed
 
 // What the sandbox runs, and how it ends. Its only thread waits in wait_until().
 class Inside {
@@ -52,7 +54,10 @@ class Inside {
   int run() {
     if (auto done = prepare(); !done) return complain(done.error().message());
     if (stopped_ == 0) stopped_ = serve();
-    if (stopped_ == 0) stopped_ = options_.pair ? run_pair() : run_one();
+    if (stopped_ == 0) {
+      stopped_ = options_.pair ? run_pair() : run_one();
+      if (stopped_ != 0) show_errors();
+    }
     if (!space_.own_pids) kill_all();
     return stopped_ < 0 ? 0 : stopped_;
   }
@@ -190,7 +195,7 @@ class Inside {
     what.words.insert(what.words.end(), options_.vdev_options.begin(), options_.vdev_options.end());
     auto child = start(what, signals_);
     if (!child) return complain(child.error().message());
-    const int status = wait_for(*child);
+    const int status = finish(*child);
     if (status != 0) return complain("vdevice " + name_of(index) + " cannot be made");
     return options_.wire.empty() ? 0 : let_reach_network(index);
   }
@@ -203,8 +208,20 @@ class Inside {
     what.output = nothing.get();
     auto child = start(what, signals_);
     if (!child) return complain(child.error().message());
-    const int status = wait_for(*child);
+    const int status = finish(*child);
     return status == 0 ? 0 : complain("fabric " + fabric_of(index) + " cannot reach the network");
+  }
+
+  // Waits for vrdmactl. Its exit status, or kFailed if it is killed, because it does not end.
+  int finish(pid_t vrdmactl) {
+    tool_ = Child{vrdmactl, std::nullopt};
+    wait_until(Clock::now() + kToolPatience, -1, [this] { return !tool_.lives(); });
+    if (!tool_.lives()) return *tool_.status;
+    ::kill(vrdmactl, SIGKILL);
+    show_log();
+    return complain(
+        "vrdmactl does not end: a limit of processes, threads or memory may be too "
+        "small here");
   }
 
   Result<pid_t> begin(unsigned index, bool no_input) {
@@ -310,7 +327,7 @@ class Inside {
   void reap() {
     int status = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      for (Child* child : {&daemon_, &commands_[0], &commands_[1]})
+      for (Child* child : {&daemon_, &tool_, &commands_[0], &commands_[1]})
         if (child->pid == pid) child->status = status_of(status);
       if (pid == daemon_.pid && (commands_[0].lives() || commands_[1].lives())) {
         complain("vrdmad has ended with status " + std::to_string(*daemon_.status) +
@@ -343,6 +360,21 @@ class Inside {
     for (size_t i = first; i < lines.size(); ++i) std::cerr << lines[i] << '\n';
   }
 
+  // What vrdmad could not do for a command that has failed: its own words, because no operator is
+  // there who reads the log.
+  void show_errors() const {
+    constexpr std::string_view kLevel = " error ";
+    std::ifstream file(path("log"));
+    std::vector<std::string> said;
+    for (std::string line; std::getline(file, line) && said.size() < kErrors;) {
+      const size_t time = line.find(' ');
+      if (time == std::string::npos || line.compare(time, kLevel.size(), kLevel) != 0) continue;
+      const std::string sentence = line.substr(time + kLevel.size());
+      if (std::find(said.begin(), said.end(), sentence) == said.end()) said.push_back(sentence);
+    }
+    for (const std::string& sentence : said) complain("vrdmad: " + sentence);
+  }
+
   const Options& options_;
   const Space& space_;
   const Programs& programs_;
@@ -351,7 +383,7 @@ class Inside {
   Signals signals_;
   std::string userns_;  // path; empty: commands stay in this one
   Fd said_;             // what the bad wire says; it would end if nobody could read it
-  Child daemon_;
+  Child daemon_, tool_;
   std::array<Child, 2> commands_;
   int stopped_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "cli/sandbox/listening.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +11,8 @@
 namespace vrdma::cli::sandbox {
 
 namespace {
+
+constexpr int kPatienceMs = 5'000;  // for vrdmactl
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -50,8 +54,12 @@ bool Listening::by_rdma_cm(const Signals& signals) const {
   if (!child) return false;
   std::string text;
   std::array<char, 4096> part{};
-  for (ssize_t got; (got = ::read(read_end.get(), part.data(), part.size())) > 0;)
+  pollfd waiting{read_end.get(), POLLIN, 0};
+  ssize_t got = 0;
+  while (::poll(&waiting, 1, kPatienceMs) > 0 &&
+         (got = ::read(read_end.get(), part.data(), part.size())) > 0)
     text.append(part.data(), static_cast<size_t>(got));
+  if (waiting.revents == 0) ::kill(*child, SIGKILL);
   return wait_for(*child) == 0 && text.find("LISTEN") != std::string::npos;
 }
 

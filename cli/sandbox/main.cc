@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "cli/sandbox/demo.h"
 #include "cli/sandbox/inside.h"
+#include "cli/sandbox/limits.h"
 #include "cli/sandbox/process.h"
 #include "core/base/standard_streams.h"
 
@@ -22,20 +22,8 @@ namespace {
 using namespace vrdma::cli::sandbox;
 using vrdma::base::Fd;
 
-// What an open vdevice needs that a limit of this shell may refuse: docs/limits.md.
-void note_limits() {
-  rlimit limit{};
-  constexpr rlim_t kAddressSpace = rlim_t{16} << 30;
-  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur < kAddressSpace)
-    std::cerr << "vrdma-sandbox: note: ulimit -v is " << (limit.rlim_cur >> 10)
-              << " KiB; programs that open a vdevice take some 9 GiB of address space\n";
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    std::cerr << "vrdma-sandbox: note: ulimit -f is not unlimited; vrdmad makes sparse files of "
-                 "memory that are larger\n";
-  constexpr rlim_t kFiles = 1024;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < kFiles)
-    std::cerr << "vrdma-sandbox: note: ulimit -Hn is " << limit.rlim_max
-              << "; each session of a program takes vrdmad ten descriptors\n";
+// What makes programs slow, and does not keep them from working.
+void note_userfaultfd() {
   const Fd watched(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY)));
   if (!watched.valid())
     std::cerr << "vrdma-sandbox: note: userfaultfd(2) fails (" << std::strerror(errno)
@@ -68,16 +56,20 @@ int run(int argc, char** argv) {
   if (!parse(argc, argv, &options, &status)) return status;
   const auto programs = find_programs();
   if (!programs) return complain(programs.error().message());
+  const Needs needs = needs_of(options);
+  if (auto enough = compare(needs, limits_of_this_process(), startable_threads(needs.threads));
+      !enough)
+    return complain(enough.error().message());
   if (options.demo) return show_demo(*programs);
   Fd log;
   if (!options.log.empty()) {
     log = Fd(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     if (!log.valid()) return complain("cannot open " + options.log + ": " + ::strerror(errno));
   }
-  note_limits();
   const HostFacts facts = look_at_host();
   const auto space = enter_space(facts);
   if (!space) return complain(space.error().message());
+  note_userfaultfd();
   std::array<int, 2> life{};  // its write end is this process's alone
   if (::pipe2(life.data(), O_CLOEXEC) != 0)
     return complain(std::string("pipe: ") + ::strerror(errno));

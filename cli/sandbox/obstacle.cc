@@ -1,7 +1,9 @@
 #include "cli/sandbox/obstacle.h"
 
+#include <linux/capability.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -76,7 +78,16 @@ const char* const kEngine =
     "run the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
     "(Kubernetes: seccompProfile and appArmorProfile of type Unconfined)";
 
+const char* const kAnotherUser =
+    "start the container as another user (--user 1000; Kubernetes: runAsUser), or with "
+    "--cap-add=SETFCAP";
+
 std::string reason_of_eperm(Step step, const HostFacts& facts) {
+  if (step == Step::kIdMap && facts.root && !facts.may_map_root)
+    return std::string(
+               "it is root without the capability SETFCAP, as by --cap-drop=ALL, and the kernel "
+               "maps no such root: ") +
+           kAnotherUser;
   if (facts.unprivileged_userns_clone == 0 && !facts.root)
     return "the sysctl kernel.unprivileged_userns_clone is 0: as root, sysctl -w "
            "kernel.unprivileged_userns_clone=1";
@@ -85,7 +96,11 @@ std::string reason_of_eperm(Step step, const HostFacts& facts) {
            "kernel.apparmor_restrict_unprivileged_userns=0, or run vrdma-sandbox by sudo";
   if (facts.seccomp_filter && (step == Step::kUserNamespace || step == Step::kMountNamespace ||
                                step == Step::kNetNamespace || step == Step::kPidNamespace))
-    return std::string("a seccomp filter of this process, as of Docker, forbids it: ") + kEngine;
+    return std::string("a seccomp filter of this process, as of Docker, forbids it: ") + kEngine +
+           (step == Step::kUserNamespace && facts.root && !facts.may_map_root
+                ? std::string("; and because it is root without the capability SETFCAP, ") +
+                      kAnotherUser
+                : std::string());
   if (!facts.apparmor_profile.empty())
     return "the AppArmor profile '" + facts.apparmor_profile + "' forbids it: " + kEngine;
   if (facts.seccomp_filter)
@@ -111,8 +126,11 @@ HostFacts look_at_host() {
   facts.max_pid = number_in("/proc/sys/user/max_pid_namespaces");
   facts.apparmor_profile = profile_of_this_process();
   std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
+  for (std::string line; std::getline(status, line);) {
     if (line.rfind("Seccomp:", 0) == 0) facts.seccomp_filter = line.find('2') != std::string::npos;
+    if (line.rfind("CapEff:", 0) == 0)
+      facts.may_map_root = (std::strtoull(line.c_str() + 7, nullptr, 16) >> CAP_SETFCAP & 1) != 0;
+  }
   facts.root = ::geteuid() == 0;
   return facts;
 }

@@ -30,6 +30,7 @@ struct HostFacts {
   std::string apparmor_profile;  // of this process; empty: none, or "unconfined"
   bool seccomp_filter = false;   // of this process
   bool root = false;             // euid 0, in any user namespace
+  bool may_map_root = true;      // has CAP_SETFCAP, which that takes since Linux 5.12
 };
 [[nodiscard]] HostFacts look_at_host();
 

@@ -179,17 +179,46 @@ if [[ $user != root ]] && unshare --mount --propagation private true 2>/dev/null
   wait_until 5 no_daemon || fail "a daemon of a sandbox stays"
 fi
 
+say "limits that are too small are named at once, and leave nothing"
+limited() { # LIMIT, SENTENCE: as of ulimit
+  # shellcheck disable=SC2016
+  ends_with 125 "${as_user[@]}" env -i "${sane[@]}" bash -c 'ulimit $1 && exec timeout -k 5 60 "${@:2}"' - "$1" "$SANDBOX" --pair -- \
+    ibv_rc_pingpong -g 1 -- ibv_rc_pingpong -g 1 10.0.0.1
+  says "vrdma-sandbox: $2"
+  equals "what $1 prints" "$(grep -c . "$T/words.log")" 1
+  no_daemon || fail "a daemon of a sandbox stays"
+}
+limited "-n 20" "ulimit -Hn is 20, and vrdmad needs 320 open files for this sandbox"
+limited "-n 319" "ulimit -Hn is 319, and vrdmad needs 320 open files for this sandbox"
+limited "-f 1000" "ulimit -f is 1000 KiB, and vrdmad makes sparse files"
+if [[ -z ${VRDMA_TEST_PRELOAD:-} ]]; then  # a sanitizer needs more
+  limited "-v 4000000" "ulimit -v is 4000000 KiB, and a process of this sandbox may need 20971520 KiB of address space"
+  limited "-d 100000" "ulimit -d is 100000 KiB, and vrdmad needs 262144 KiB of data"
+fi
+if [[ $user != root ]]; then  # whose processes are not counted
+  limited "-u 20" "no more than "
+  says "processes and threads can be started here, and a sandbox needs "
+fi
+# What is just enough is enough.
+for limit in "-n 320" "-v 20971520"; do
+  [[ -z ${VRDMA_TEST_PRELOAD:-} || $limit == -n* ]] || continue
+  # shellcheck disable=SC2016
+  ends_with 0 "${as_user[@]}" env -i "${sane[@]}" bash -c 'ulimit $1 && exec timeout -k 5 60 "${@:2}"' - "$limit" "$SANDBOX" --pair --two-tenants -- \
+    ibv_rc_pingpong -g 1 -- ibv_rc_pingpong -g 1 10.0.0.1
+done
+
 say "obstacles are named"
 # Root of a user namespace without capabilities: it may set that namespace's limits, but needs
 # another namespace.
 ends_with 125 "${as_user[@]}" unshare -Ur env -i "${sane[@]}" sh -c "echo 0 >/proc/sys/user/max_user_namespaces
   exec setpriv --bounding-set=-all --inh-caps=-all $SANDBOX -- true"
 says "the sysctl user.max_user_namespaces is 0"
-forbid() { # SYSTEM CALL, COMMAND...: as the seccomp profile of a container engine
+forbid() { # SYSTEM CALLS, COMMAND...: as the seccomp profile of a container engine
   "${as_user[@]}" env -i "${sane[@]}" /usr/bin/python3 -c '
 import errno, os, seccomp, sys
 rules = seccomp.SyscallFilter(seccomp.ALLOW)
-rules.add_rule(seccomp.ERRNO(errno.EPERM), sys.argv[1])
+for call in sys.argv[1].split():
+    rules.add_rule(seccomp.ERRNO(errno.EPERM), call)
 rules.load()
 os.execvp(sys.argv[2], sys.argv[2:])' "$@"
 }
@@ -198,6 +227,18 @@ if /usr/bin/python3 -c 'import seccomp' 2>/dev/null; then
   says "--security-opt seccomp=unconfined"
   ends_with 125 forbid mount "$SANDBOX" -- true
   says "cannot mount in a user namespace"
+  say "workers have an empty root where chroot(2) is forbidden, as in a container without CAP_SYS_CHROOT"
+  ends_with 0 forbid chroot "$SANDBOX" --pair --two-tenants -- ibv_rc_pingpong -g 1 -n 200 -- ibv_rc_pingpong -g 1 -n 200 10.0.0.1
+  equals "both report" "$(grep -c '200 iters' "$T/words.log")" 2
+  say "a worker that cannot start ends the attempt to open, with the reason"
+  # shellcheck disable=SC2016
+  ends_with 255 forbid "chroot pivot_root" "$SANDBOX" -- sh -c 'timeout 30 ibv_devinfo; echo "devinfo $?"
+    vrdmactl doctor; vrdmactl vdev show vrdma0; exit 255'
+  says "devinfo 1"
+  says "vrdma: a vdevice cannot be used: vrdmad cannot start the worker that would serve this program"
+  says "problem  worker   vrdmad cannot serve programs of vrdma0: start a worker: chroot(2) is forbidden, and so is the empty mount namespace in its place"
+  says "no worker      start a worker: chroot(2) is forbidden"
+  says "/server/vrdma0: start a worker: chroot(2) is forbidden"
   ends_with 0 forbid userfaultfd "$SANDBOX" -- true
   says "note: userfaultfd(2) fails (Operation not permitted), so programs do not access each other's memory directly"
 else

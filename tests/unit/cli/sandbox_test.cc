@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "cli/sandbox/limits.h"
 #include "cli/sandbox/listening.h"
 #include "cli/sandbox/obstacle.h"
 #include "cli/sandbox/options.h"
@@ -68,6 +69,44 @@ TEST(SandboxOptions, MistakesAreStatusTwo) {
   }
 }
 
+TEST(SandboxLimits, EachIsNamedWithItsRemedy) {
+  const Needs needs{256, rlim_t{10} << 30, rlim_t{256} << 20, 64};
+  const Limits none{RLIM_INFINITY, RLIM_INFINITY, RLIM_INFINITY, RLIM_INFINITY};
+  const auto said = [&](Limits limits, unsigned startable = 64) {
+    const auto enough = compare(needs, limits, startable);
+    return enough ? std::string("enough") : enough.error().message();
+  };
+  EXPECT_EQ(said(none), "enough");
+  EXPECT_EQ(said({256, rlim_t{10} << 30, rlim_t{256} << 20, RLIM_INFINITY}), "enough");
+  Limits limits = none;
+  limits.files = 255;
+  EXPECT_THAT(said(limits), HasSubstr("ulimit -Hn is 255, and vrdmad needs 256 open files"));
+  limits = none;
+  limits.address_space = rlim_t{4'000'000} << 10;
+  EXPECT_THAT(said(limits), HasSubstr("ulimit -v is 4000000 KiB"));
+  limits = none;
+  limits.data = rlim_t{100} << 20;
+  EXPECT_THAT(said(limits), HasSubstr("ulimit -d is 102400 KiB"));
+  limits = none;
+  limits.file_size = rlim_t{1} << 40;
+  EXPECT_THAT(said(limits), HasSubstr("ulimit -f is 1073741824 KiB"));
+  EXPECT_THAT(said(none, 63), HasSubstr("no more than 63 processes and threads can be started "
+                                        "here, and a sandbox needs 64: raise ulimit -u"));
+}
+
+TEST(SandboxLimits, MoreProgramsNeedMore) {
+  Options options;
+  const Needs one = needs_of(options);
+  options.pair = options.two_tenants = true;
+  options.vdevices = 2;
+  const Needs two = needs_of(options);
+  EXPECT_GT(two.files, one.files);
+  EXPECT_EQ(two.address_space, 2 * one.address_space);
+  EXPECT_GT(two.threads, one.threads);
+}
+
+TEST(SandboxLimits, ThreadsAreCounted) { EXPECT_EQ(startable_threads(20), 20u); }
+
 TEST(SandboxObstacle, EachIsNamedWithItsRemedy) {
   const auto said = [](Step step, int code, const HostFacts& facts) {
     const auto error = explain(step, code, facts);
@@ -96,6 +135,16 @@ TEST(SandboxObstacle, EachIsNamedWithItsRemedy) {
   EXPECT_THAT(said(Step::kUserNamespace, EPERM, facts), HasSubstr("seccomp=unconfined"));
   facts.apparmor_profile = "docker-default";
   EXPECT_THAT(said(Step::kMount, EACCES, facts), HasSubstr("profile 'docker-default'"));
+  facts = {};
+  facts.root = facts.seccomp_filter = true;
+  facts.may_map_root = false;  // --cap-drop=ALL
+  EXPECT_THAT(said(Step::kIdMap, EPERM, facts),
+              testing::AllOf(HasSubstr("root without the capability SETFCAP"),
+                             HasSubstr("--user 1000"), testing::Not(HasSubstr("seccomp"))));
+  EXPECT_THAT(said(Step::kUserNamespace, EPERM, facts),
+              testing::AllOf(HasSubstr("seccomp=unconfined"), HasSubstr("--cap-add=SETFCAP")));
+  facts.root = false;
+  EXPECT_THAT(said(Step::kIdMap, EPERM, facts), HasSubstr("seccomp=unconfined"));
   EXPECT_THAT(said(Step::kUserNamespace, EPERM, {}), HasSubstr("chroot(2)"));
   EXPECT_THAT(said(Step::kUserNamespace, EINVAL, {}), HasSubstr("CONFIG_USER_NS"));
   EXPECT_THAT(said(Step::kNetdev, EOPNOTSUPP, {}), HasSubstr("modprobe veth"));
