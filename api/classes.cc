@@ -16,6 +16,7 @@
 
 #include "core/base/file_change.h"
 #include "core/base/name.h"
+#include "core/base/nearest.h"
 #include "core/base/printable.h"
 #include "provisioning/permission.h"
 
@@ -239,7 +240,10 @@ Result<void> set(const CLI::ConfigItem& item, std::set<std::string>* seen, Class
   if (setter == setters().end()) {
     Words keys;
     for (const auto& [key, its] : setters()) keys.push_back(key);
-    return fail(EINVAL, "there is no key " + in_quotes(item.name) + "; there are " + joined(keys));
+    const std::string meant = base::nearest(item.name, keys);
+    return fail(EINVAL, "there is no key " + in_quotes(item.name) +
+                            (meant.empty() ? "" : "; do you mean " + meant + "?") + "; there are " +
+                            joined(keys));
   }
   if (!seen->insert(item.name).second) return fail(EINVAL, item.name + ": it is set twice");
   // A list may have spaces beside its commas.

@@ -19,6 +19,8 @@
 #include "cli/seccomp_profile.h"
 #include "cli/top.h"
 #include "cli/who.h"
+#include "core/base/nearest.h"
+#include "core/base/printable.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::cli {
@@ -284,6 +286,22 @@ Outcome show_budgets(const Options& options, Output& output, v1::Scope scope) {
   });
 }
 
+// Settings may precede the vdevices that they are for, so a name that nobody uses is accepted. If
+// it nearly is one in use, it is a slip, perhaps.
+void note_slip(const std::string& what, const std::string& name,
+               const std::vector<std::string>& in_use) {
+  if (const std::string meant = base::nearest(name, in_use); !meant.empty())
+    std::cerr << "vrdmactl: note: " << what << " '" << base::printable(name)
+              << "' has no vdevices; do you mean " << meant << "?\n";
+}
+template <class Rows>
+std::vector<std::string> names_in_use(const Rows& rows) {
+  std::vector<std::string> names;
+  for (const auto& row : rows)
+    if (row.vdevices() > 0) names.push_back(row.name());
+  return names;
+}
+
 Outcome set_budget(const Options& options, Output& output, v1::Scope scope) {
   if (options.defaults.empty() && options.ceilings.empty() && options.overcommit == 0)
     return base::fail(EINVAL, "nothing to change: give --default, --ceiling or --overcommit");
@@ -297,6 +315,9 @@ Outcome set_budget(const Options& options, Output& output, v1::Scope scope) {
     auto budget = client.set_budget(request);
     if (!budget) return base::pass(std::move(budget).error());
     output.changed(*budget);
+    if (scope == v1::TENANT && budget->vdevices() == 0)
+      if (const auto all = client.list_budgets(scope))
+        note_slip("tenant", options.name, names_in_use(*all));
     return {};
   });
 }
@@ -341,6 +362,9 @@ Outcome fabric_set(const Options& options, Output& output) {
     auto fabric = client.set_fabric(request);
     if (!fabric) return base::pass(std::move(fabric).error());
     output.changed(*fabric);
+    if (fabric->vdevices() == 0)
+      if (const auto all = client.list_fabrics())
+        note_slip("fabric", options.name, names_in_use(*all));
     return {};
   });
 }

@@ -319,8 +319,9 @@ Result<void> set_up_by(Daemon& daemon, const Container& container, const Wish& w
   if (!init) return base::pass(init.error());
   const auto answer = ask_for_vdevices(daemon, *request, *init, installation.run_dir);
   if (!answer) return base::pass(answer.error());
-  const auto host = clone_host(*answer, installation.libraries);
+  auto host = clone_host(*answer, installation.libraries);
   if (!host) return base::pass(host.error());
+  for (const auto& note : container.notes) host->notes += note + "\n";
   const auto mount = [&]() -> Result<void> {
     daemon.leave();  // otherwise vrdmad could not see the end of this hook
     if (auto entered = enter_mounts(*init); !entered) return entered;

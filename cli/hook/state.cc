@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "api/hook_wire.h"
+#include "core/base/nearest.h"
+#include "core/base/printable.h"
 
 namespace vrdma::cli::hook {
 
@@ -14,6 +16,7 @@ using base::Result;
 using Json = nlohmann::ordered_json;  // keeps the order of what add_hooks() returns
 
 constexpr size_t kMostLibraryPaths = 32;
+constexpr size_t kMostKey = 128;  // bytes of an annotation's key in a sentence
 
 // nullptr: `object` is no object, or has no such member.
 const Json* member(const Json& object, const char* name) {
@@ -98,6 +101,28 @@ std::vector<std::string> library_path_in(const Json& config) {
   return directories;
 }
 
+// A container that has what nobody chose, because of a letter, shall not start. Other names mean
+// something to other programs, perhaps.
+Result<void> look_for_others(const Json* annotations, std::vector<std::string>* notes) {
+  constexpr size_t kMostNotes = 8;
+  static const std::string kBelow = "vrdma.io/";
+  static const std::vector<std::string> kWishes{"netdev", "name", "quota"};
+  if (annotations == nullptr || !annotations->is_object()) return {};
+  for (const auto& [key, value] : annotations->items()) {
+    if (!key.starts_with(kBelow)) continue;
+    const std::string word = key.substr(kBelow.size());
+    if (std::find(kWishes.begin(), kWishes.end(), word) != kWishes.end()) continue;
+    const std::string named = "annotation '" + base::printable(key, kMostKey) + "'";
+    if (const std::string meant = base::nearest(word, kWishes); !meant.empty())
+      return base::fail(EINVAL, "there is no " + named + "; do you mean " + kBelow + meant + "?");
+    if (notes->size() < kMostNotes)
+      notes->push_back("the " + named +
+                       " is ignored: a container may choose vrdma.io/netdev, vrdma.io/name and "
+                       "vrdma.io/quota");
+  }
+  return {};
+}
+
 Json entry_of(const HookCommand& command, const char* stage) {
   return {{"path", command.program},
           {"args", arguments_of(command, stage)},
@@ -133,6 +158,8 @@ Result<Container> parse_state(std::string_view json) {
   const Json* const annotations = member(*state, "annotations");
   container.pod = pod_of(annotations);
   container.sandbox = is_sandbox(annotations);
+  if (auto known = look_for_others(annotations, &container.notes); !known)
+    return base::pass(std::move(known).error(), "container " + container.id);
   container.netdev = text_in(annotations, "vrdma.io/netdev");
   container.name = text_in(annotations, "vrdma.io/name");
   container.quota = text_in(annotations, "vrdma.io/quota");

@@ -29,7 +29,9 @@ struct Container {
   bool sandbox = false;  // it only holds the namespaces of a pod
   // The annotations vrdma.io/{netdev,name,quota}: what it wishes. Empty: none.
   std::string netdev, name, quota;
+  std::vector<std::string> notes;  // a sentence for each other annotation vrdma.io/*, of a few
 };
+// EINVAL: an annotation vrdma.io/* is not one of these, but nearly is.
 [[nodiscard]] base::Result<Container> parse_state(std::string_view json);
 
 // The pod of Kubernetes that a container belongs to. All four names are empty if it belongs to

@@ -62,4 +62,18 @@ void complain(int error) {
   errno = saved;
 }
 
+void complain_of_variable(const char* name, const char* value, const char* what) {
+  if (is_quiet()) return;
+  const int saved = errno;
+  char shown[256];
+  size_t length = 0;
+  for (; value[length] != '\0' && length + 1 < sizeof shown; ++length) {
+    const char c = value[length];
+    shown[length] = c >= 0x20 && c < 0x7f ? c : '?';  // it may not steer a terminal
+  }
+  shown[length] = '\0';
+  std::fprintf(stderr, "vrdma: %s is '%s': %s\n", name, shown, what);
+  errno = saved;
+}
+
 }  // namespace vrdma::client

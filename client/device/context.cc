@@ -80,6 +80,22 @@ int say_hello(Context* context, const VirtualDevice& device) {
   return 0;
 }
 
+// An empty list does not tell the user that vrdmad was looked for in a wrong place.
+void judge_named_run_directory() {
+  const char* const named = named_run_directory();
+  if (named == nullptr) return;
+  static std::atomic<bool> judged = false;
+  if (judged.exchange(true)) return;
+  if (::access(named, F_OK) != 0)
+    complain_of_variable("VRDMA_RUN_DIR", named,
+                         "there is no such directory, so no vdevice is found: name the run "
+                         "directory of a vrdmad (its --run-dir), or unset the variable");
+  else if (::access((std::string(named) + "/netns").c_str(), F_OK) != 0)
+    complain_of_variable("VRDMA_RUN_DIR", named,
+                         "no vrdmad serves there (it has no netns/), so no vdevice is found: start "
+                         "it, name its run directory, or unset the variable");
+}
+
 // Asks at a session socket.
 int probe(const std::string& path, ipc::CmDeviceName* device) {
   Session session;
@@ -137,6 +153,7 @@ void scan_devices(std::vector<FoundDevice>* found) {
   DIR* listing = directory.empty() ? nullptr : ::opendir(directory.c_str());
   if (listing == nullptr) {
     if (!directory.empty() && errno == EACCES) complain(EACCES);
+    if (!directory.empty() && errno == ENOENT) judge_named_run_directory();
     return;
   }
   DeviceNames names(directory);

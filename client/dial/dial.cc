@@ -16,9 +16,14 @@
 
 namespace vrdma::client {
 
+const char* named_run_directory() {
+  const char* const run_dir = ::secure_getenv("VRDMA_RUN_DIR");
+  return run_dir != nullptr && *run_dir != '\0' ? run_dir : nullptr;
+}
+
 std::string run_directory() {
-  const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
-  return run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma";
+  const char* const run_dir = named_run_directory();
+  return run_dir != nullptr ? run_dir : "/run/vrdma";
 }
 
 std::string socket_directory() {

@@ -9,7 +9,9 @@
 
 namespace vrdma::client {
 
-// R: VRDMA_RUN_DIR, or /run/vrdma.
+// VRDMA_RUN_DIR; nullptr: it is not set, or empty, or the program has more rights than its user.
+[[nodiscard]] const char* named_run_directory();
+// R: that, or /run/vrdma.
 [[nodiscard]] std::string run_directory();
 // R/netns/<cookie of this thread's netns>: the directory of its vdevices' sockets. Empty: unknown,
 // because the kernel is older than 5.14.

@@ -154,6 +154,46 @@ refused 1 'permission|root|privilege|not permitted' as_nobody "$T/bin/vrdmad" \
   --run-dir "$T/run2" --state-dir "$T/state2" --log-level error
 refused 1 "$T/none" env VRDMA_RUN_DIR="$T/none" timeout 20 "$BUILD/bin/vrdmactl" vdev list
 
+say "a name that nobody uses, and that nearly is another"
+ctl fabric set tenant/rad --reach network >"$T/out" 2>"$T/err" || fail "fabric set: $(<"$T/err")"
+grep -qx "vrdmactl: note: fabric 'tenant/rad' has no vdevices; do you mean tenant/red?" "$T/err" || fail "fabric set: $(<"$T/err")"
+ctl fabric set tenant/rad --reach host 2>/dev/null >&2
+ctl tenant set rad --default qp=7 >"$T/out" 2>"$T/err" || fail "tenant set: $(<"$T/err")"
+grep -qx "vrdmactl: note: tenant 'rad' has no vdevices; do you mean red?" "$T/err" || fail "tenant set: $(<"$T/err")"
+ctl fabric set elsewhere --reach host 2>&1 | grep note && fail "a name like no other is noted"
+ctl fabric set tenant/red --reach host 2>&1 | grep note && fail "a fabric in use is noted"
+refused 2 'fabric set: give --reach, --peers, or both' ctl fabric set nosuch
+
+say "the environment of programs"
+library_says() { # PATTERN VARIABLE COMMAND...: one line; empty: none
+  on a nobody env "${@:2}" >"$T/out" 2>"$T/err" || true
+  if [[ -z $1 ]]; then
+    grep '^vrdma: ' "$T/err" && fail "${*:2}: the library complains"
+    return 0
+  fi
+  [[ $(grep -c '^vrdma: ' "$T/err") -eq 1 ]] || { cat "$T/err"; fail "${*:2}: not one line of the library"; }
+  grep -qE "^vrdma: $1" "$T/err" || { cat "$T/err"; fail "${*:2}: does not say '$1'"; }
+}
+library_says "VRDMA_RUN_DIR is '$T/none': there is no such directory, so no vdevice is found" VRDMA_RUN_DIR="$T/none" ibv_devices
+mkdir -m 755 "$T/nobodys"
+library_says "VRDMA_RUN_DIR is '$T/nobodys': no vrdmad serves there .*, so no vdevice is found" VRDMA_RUN_DIR="$T/nobodys" ibv_devinfo
+library_says "VRDMA_RUN_DIR is '$T/no.ne': there is no such" VRDMA_RUN_DIR="$T/no"$'\e'"ne" ibv_devices
+library_says "" VRDMA_RUN_DIR="$T/none" VRDMA_QUIET=1 ibv_devices
+library_says "" VRDMA_RUN_DIR="$R" ibv_devices
+registers='import ctypes as c
+verbs = c.CDLL("libibverbs.so.1")
+for name in "ibv_get_device_list", "ibv_open_device", "ibv_alloc_pd", "ibv_reg_mr": getattr(verbs, name).restype = c.c_void_p
+context = verbs.ibv_open_device(c.c_void_p(c.c_void_p.from_address(verbs.ibv_get_device_list(None)).value))
+domain, memory = verbs.ibv_alloc_pd(c.c_void_p(context)), c.create_string_buffer(1 << 20)
+for _ in range(3): assert verbs.ibv_reg_mr(c.c_void_p(domain), memory, c.c_size_t(1 << 20), 1)
+print("registered")'
+for value in reached in-place ''; do
+  library_says "" VRDMA_MEMORY=$value /usr/bin/python3 -c "$registers"
+  grep -qx registered "$T/out" || { cat "$T/err"; fail "VRDMA_MEMORY=$value: nothing is registered"; }
+done
+library_says "VRDMA_MEMORY is 'reach': it may be reached or in-place, and is taken for in-place" VRDMA_MEMORY=reach /usr/bin/python3 -c "$registers"
+grep -qx registered "$T/out" || fail "VRDMA_MEMORY=reach: nothing is registered"
+
 say "a second daemon"
 second() { timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error "$@"; }
 refused 1 "$R" second --run-dir "$R"

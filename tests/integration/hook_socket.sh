@@ -243,7 +243,7 @@ refused "speaks version 4294967295" hook raw 1496
 refused "did not begin" hook "done"
 refused "must ask once" hook setup c2 "${PID[two]}" -- setup c2 "${PID[two]}"
 echo "qouta = 1" >>"$T/classes.conf"
-refused "class 'private': there is no key 'qouta'" hook setup c2 "${PID[two]}" class=private
+refused "class 'private': there is no key 'qouta'; do you mean quota?" hook setup c2 "${PID[two]}" class=private
 hook setup c2 "${PID[two]}" -- done >/dev/null || fail "a mistake of one class stops another"
 dies two
 wait_until 5 has 1 || fail "a vdevice is left"

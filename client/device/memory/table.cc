@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/device/complaint.h"
 #include "client/device/memory/pins.h"
 #include "client/device/memory/raw_memory.h"
 #include "client/dial/dial.h"
@@ -43,6 +44,9 @@ bool is_asked_to_reach() {
     constexpr std::string_view kReached = "reached";
     const char* const wish = std::getenv("VRDMA_MEMORY");
     if (wish != nullptr && wish == kReached) return true;
+    if (wish != nullptr && *wish != '\0' && wish != std::string_view("in-place"))
+      complain_of_variable("VRDMA_MEMORY", wish,
+                           "it may be reached or in-place, and is taken for in-place");
     const base::Fd file(
         ::open((run_directory() + "/memory").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     char word[kReached.size()] = {};

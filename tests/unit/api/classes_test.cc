@@ -103,7 +103,8 @@ TEST(Classes, sections_are_classes) {
 
 TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
   EXPECT_EQ(error_of("[a]\nqouta = qp=1\n"),
-            "c.conf: class 'a': there is no key 'qouta'; there are allow,annotations,devices,"
+            "c.conf: class 'a': there is no key 'qouta'; do you mean quota?; there are "
+            "allow,annotations,devices,"
             "fabric,host_network,max_quota,memory,most,name,netdev,parent,peers,per_container,"
             "quota,reach,tenant,users");
   EXPECT_EQ(error_of("[a]\nmemory = private\n"),

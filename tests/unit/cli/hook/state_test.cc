@@ -68,6 +68,29 @@ TEST(State, wishes_are_three_annotations) {
   EXPECT_EQ(container->name, "mlx5_0");
 }
 
+TEST(State, misspelt_annotations_are_refused_and_others_noted) {
+  for (const auto& [wrong, meant] :
+       {std::pair{"quotas", "quota"}, {"Quota", "quota"}, {"nme", "name"}, {"netdevs", "netdev"}}) {
+    const auto refused =
+        parse_state(with_annotation(std::string("vrdma.io/") + wrong, "qp=8").dump());
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().message(), std::string("container c1: there is no annotation "
+                                                     "'vrdma.io/") +
+                                             wrong + "'; do you mean vrdma.io/" + meant + "?");
+  }
+  const auto noted = parse_state(with_annotation("vrdma.io/tenant\x1b", "red").dump());
+  ASSERT_TRUE(noted);
+  ASSERT_EQ(noted->notes.size(), 1u);
+  EXPECT_EQ(noted->notes[0],
+            "the annotation 'vrdma.io/tenant\\x1b' is ignored: a container may choose "
+            "vrdma.io/netdev, vrdma.io/name and vrdma.io/quota");
+  EXPECT_TRUE(parse_state(with_annotation("vrdma.io/quota", "qp=8").dump())->notes.empty());
+  EXPECT_TRUE(parse_state(with_annotation("vrdma.iox/quotas", "qp=8").dump())->notes.empty());
+  Json state = kState;
+  for (int i = 0; i < 100; ++i) state["annotations"]["vrdma.io/more" + std::to_string(i)] = "x";
+  EXPECT_EQ(parse_state(state.dump())->notes.size(), 8u);
+}
+
 TEST(State, annotations_of_other_types_are_none) {
   Json state = kState;
   for (const Json& annotations : {Json(7), Json::array({"vrdma.io/name"}),
