@@ -1,6 +1,7 @@
 #include "cli/doctor/doctor.h"
 
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -399,15 +400,44 @@ class Examination {
       else
         ok("userns", "the same as this process's");
     }
-    if (process.seccomp_filter)
-      ok("seccomp", subject_.who +
-                        " has a filter; the library needs sockets, memfd_create, mmap, eventfd "
-                        "and futex, which filters of container engines allow");
+    judge_filter();
     if (process.address_space && *process.address_space < kAddressSpace)
       problem("ulimit",
               "ulimit -v is " + std::to_string(*process.address_space >> 10) +
                   " KiB, and an open vdevice takes about 9 GiB of address space",
               "ulimit -v unlimited");
+  }
+
+  // The kernel shows that a process has a filter, and not what the filter forbids.
+  void judge_filter() {
+    const Process& process = *subject_.process;
+    const std::string forbids =
+        "so what it registers is reached, not put in place, which is slower";
+    const std::string remedy =
+        "give the container a profile that permits it, see seccomp in vrdmactl(8)";
+    if (!question_.pid) {  // a program started here has this process's filter
+      const base::Fd watched(
+          static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY)));
+      if (watched.valid())
+        ok("seccomp", subject_.who + " may call userfaultfd(2), so memory can be put in place");
+      else if (process.seccomp_filter)
+        add("seccomp", State::kOk,
+            subject_.who + " has a filter, and may not call userfaultfd(2), " + forbids, remedy);
+      else
+        add("seccomp", State::kOk,
+            subject_.who + " may not call userfaultfd(2) (" + std::strerror(errno) + "), " +
+                forbids,
+            "see userfaultfd(2)");
+    } else if (process.seccomp_filter && process.watches_memory) {
+      ok("seccomp", subject_.who + " has a filter, which permits userfaultfd(2): it uses that");
+    } else if (process.seccomp_filter) {
+      unknown("seccomp",
+              subject_.who +
+                  " has a filter, and whether that permits userfaultfd(2) is not known: those of "
+                  "container engines do not, " +
+                  forbids,
+              "run doctor in the container without a process id, or see seccomp in vrdmactl(8)");
+    }
   }
 
   // The library and the daemon have tried to open it.
@@ -452,7 +482,11 @@ class Examination {
   void judge_memory() {
     if (question_.pid && is_installed_) {
       const Process& process = *subject_.process;
-      if (process.asks_to_reach)
+      const std::string& wish = process.memory;
+      if (!wish.empty() && wish != "reached" && wish != "in-place")
+        problem("memory", subject_.who + " has VRDMA_MEMORY=" + wish + ", which means nothing",
+                "set it to reached or in-place, or not at all");
+      if (wish == "reached")
         ok("memory", subject_.who +
                          " has VRDMA_MEMORY=reached: what it registers is reached, not put in "
                          "place, which is slower");
@@ -461,24 +495,31 @@ class Examination {
                          " has registered memory in place; its thread vrdma-memory sees by "
                          "userfaultfd(2) what changes it");
       else
-        ok("memory", subject_.who +
-                         " has no memory in place: it has registered none, or what it has "
-                         "registered is reached");
+        unknown("memory",
+                subject_.who +
+                    " has no memory in place: whether it has registered none, or what it "
+                    "has registered is reached, is not known",
+                "'vrdmactl vdev show' counts the regions that are reached, by reason");
     }
     for (const auto* vdev : own_vdevs()) {
-      std::string reasons, advice;
+      std::string reasons;
+      uint64_t unseen = 0;
       for (const auto& row : vdev->reached()) {
         reasons +=
             (reasons.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
-        if (row.reason() == "unseen")
-          advice =
-              "; unseen: a seccomp filter forbids userfaultfd(2), see seccomp and --allow "
-              "userfaultfd in vrdmactl(8)";
+        if (row.reason() == "unseen") unseen = row.regions();
       }
       if (!reasons.empty())
         ok("memory", vdev->name() +
                          " has regions that are reached, not in place, which is slower: " +
-                         reasons + " (regions, by reason" + advice + ")");
+                         reasons + " (regions, by reason)");
+      if (unseen > 0)
+        unknown("memory",
+                std::to_string(unseen) + " regions of " + vdev->name() +
+                    " are or were reached because their programs could not call userfaultfd(2) "
+                    "(unseen); which programs, and whether they still run, is not known",
+                "a container's seccomp profile may forbid it, see seccomp and --allow userfaultfd "
+                "in vrdmactl(8)");
     }
   }
 

@@ -111,7 +111,7 @@ base::Result<Process> look_at_process(pid_t pid) {
   process.maps = content_of(proc + "maps");
   const std::string environ = content_of(proc + "environ");
   process.run_dir = variable_in(environ, "VRDMA_RUN_DIR");
-  process.asks_to_reach = variable_in(environ, "VRDMA_MEMORY") == "reached";
+  process.memory = variable_in(environ, "VRDMA_MEMORY");
   process.watches_memory = has_thread(proc + "task", "vrdma-memory");
   process.address_space = address_space_of(content_of(proc + "limits"));
   return process;

@@ -19,9 +19,9 @@ struct Process {
   std::optional<bool> secure;  // AT_SECURE; absent: not readable
   std::string user_namespace;  // "user:[4026531837]"; empty: not readable
   std::string network_namespace;
-  std::string maps;            // empty: not readable
-  std::string run_dir;         // VRDMA_RUN_DIR of its environment, or empty
-  bool asks_to_reach = false;  // VRDMA_MEMORY=reached in its environment
+  std::string maps;     // empty: not readable
+  std::string run_dir;  // VRDMA_RUN_DIR of its environment, or empty
+  std::string memory;   // VRDMA_MEMORY of its environment, or empty
   // A thread of the library watches its memory: some is in place, or was.
   bool watches_memory = false;
   std::optional<unsigned long long> address_space;  // bytes, RLIMIT_AS; absent: unlimited

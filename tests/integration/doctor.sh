@@ -55,19 +55,51 @@ ctl -o json doctor "${PID[well]}" | /usr/bin/python3 -c '
 import json, sys
 found = {one["check"]: one["state"] for one in json.load(sys.stdin)}
 assert found["library"] == found["vdevice"] == found["session"] == "ok", found' || fail "the JSON"
-finds ok memory "has no memory in place"
+finds unknown memory "has no memory in place: whether it has registered none, or what it has registered is reached, is not known"
 wake well
 # shellcheck disable=SC2046
 asleep asked $(enter a) $(user_prefix nobody) env -i "${ENVIRONMENT[@]}" VRDMA_MEMORY=reached
 examine 0 "${PID[asked]}"
 finds ok memory "has VRDMA_MEMORY=reached"
 wake asked
+# shellcheck disable=SC2046
+asleep misspelt $(enter a) $(user_prefix nobody) env -i "${ENVIRONMENT[@]}" VRDMA_MEMORY=reach
+examine 1 "${PID[misspelt]}"
+finds problem memory "has VRDMA_MEMORY=reach, which means nothing; set it to reached or in-place, or not at all"
+wake misspelt
 spawn registers a nobody ibv_rc_pingpong -g 1
 wait_until 20 watches_memory "${PID[registers]}" || fail "ibv_rc_pingpong registers no memory"
 examine 0 "${PID[registers]}"
 finds ok memory "has registered memory in place"
 finds ok library "which vrdma's library loads too"
 wake registers
+
+say "what a filter forbids is said where it is known"
+examine 0 --netns "$(ns a)"
+grep -q unseen "$T/doctor.log" && fail "memory was unseen before: $(<"$T/doctor.log")"
+if python3 -c 'import seccomp' 2>/dev/null; then
+  filter='import errno, os, seccomp, sys
+rules = seccomp.SyscallFilter(seccomp.ALLOW)
+rules.add_rule(seccomp.ERRNO(errno.EPERM), sys.argv[1])
+rules.load()
+os.execvp(sys.argv[2], sys.argv[2:])'
+  spawn filtered a nobody /usr/bin/python3 -c "$filter" userfaultfd ibv_rc_pingpong -g 1
+  seen_unseen() { ctl doctor --netns "$(ns a)" >"$T/doctor.log" 2>&1 && grep -q unseen "$T/doctor.log"; }
+  wait_until 20 seen_unseen || fail "the program registers nothing unseen: $(<"$T/doctor.log")"
+  finds unknown memory "regions of va are or were reached because their programs could not call userfaultfd(2) (unseen); which programs, and whether they still run, is not known"
+  examine 0 "${PID[filtered]}"
+  finds unknown seccomp "has a filter, and whether that permits userfaultfd(2) is not known"
+  wake filtered
+  spawn other a nobody /usr/bin/python3 -c "$filter" vmsplice ibv_rc_pingpong -g 1
+  wait_until 20 watches_memory "${PID[other]}" || fail "ibv_rc_pingpong registers no memory"
+  examine 0 "${PID[other]}"
+  finds ok seccomp "has a filter, which permits userfaultfd(2)"
+  wake other
+  $(enter a) /usr/bin/python3 -c "$filter" userfaultfd env LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R" "$BUILD/bin/vrdmactl" doctor >"$T/doctor.log" 2>&1 || fail "doctor finds a problem"
+  finds ok seccomp "a program started here has a filter, and may not call userfaultfd(2), so what it registers is reached"
+fi
+$(enter a) env LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R" "$BUILD/bin/vrdmactl" doctor >"$T/doctor.log" 2>&1 || fail "doctor finds a problem"
+finds ok seccomp "a program started here may call userfaultfd(2)"
 
 say "the wrong library"
 if [[ -n $system && -z ${VRDMA_TEST_PRELOAD:-} ]]; then
