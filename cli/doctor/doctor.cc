@@ -15,10 +15,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "api/client.h"
 #include "cli/doctor/library.h"
+#include "cli/doctor/links.h"
 #include "cli/doctor/peer.h"
 #include "cli/doctor/port.h"
 #include "cli/doctor/probe.h"
@@ -63,7 +63,7 @@ class Examination {
     judge_session();
     judge_memory();
     judge_quota();
-    judge_links();
+    judge_links_of_vdevices();
     judge_port_of_network();
     if (question_.peer) judge_way_to(*question_.peer);
     return std::move(findings_);
@@ -549,32 +549,10 @@ class Examination {
       add("quota", State::kOk, text, remedy);
   }
 
-  // Queue pairs of one tenant that a worker serves.
-  void judge_links() {
-    static const std::map<std::string, std::string> kRemedies{
-        {"another user", "run both programs as the same user"},
-        {"another user namespace", "run both programs in the same user namespace"},
-        {"not dumpable",
-         "a program that gained privileges by execve(2), or called prctl(2) with "
-         "PR_SET_DUMPABLE, keeps others of its user out"},
-        {"no direct links", "create both vdevices without --no-direct"},
-        {"rate limit",
-         "without limits of bandwidth and msg_rate, of the vdevices, their tenant and "
-         "their parent, the programs need no worker"},
-        {"port down", "set both interfaces up"},
-        {"connect again", "its reason has ended since: start the programs again"}};
-    for (const auto* vdev : own_vdevs()) {
-      const auto all = client_->list_queue_pairs("id:" + std::to_string(vdev->id()));
-      if (!all) continue;
-      std::map<std::string, unsigned> by_reason;
-      for (const auto& row : *all)
-        if (kRemedies.contains(row.because())) ++by_reason[row.because()];
-      for (const auto& [reason, count] : by_reason)
-        add("links", State::kOk,
-            "a worker serves " + std::to_string(count) + " of the queue pairs of " + vdev->name() +
-                " to peers of its tenant, which is slower: " + reason,
-            kRemedies.at(reason));
-    }
+  void judge_links_of_vdevices() {
+    for (const auto* vdev : own_vdevs())
+      if (const auto all = client_->list_queue_pairs("id:" + std::to_string(vdev->id())))
+        for (Finding& one : judge_links(vdev->name(), *all)) findings_.push_back(std::move(one));
   }
 
   void judge_port_of_network() {

@@ -81,7 +81,7 @@ ctl quota set vr1 bandwidth=40m
 ctl quota set vb1 bandwidth=40m
 [[ $(traffic vr1) == mediated ]] || fail "vr1 is not shown as mediated: $(ctl vdev show vr1)"
 for one in vr1 vr2; do
-  [[ $(ctl qp list $one) == *" mediated "* ]] || fail "qp list does not say mediated: $(ctl qp list $one)"
+  [[ $(ctl qp list $one) == *" mediated (rate limit) "* ]] || fail "qp list does not say why it is mediated: $(ctl qp list $one)"
 done
 wait_until 10 moves vr1 1 || fail "red is not paced"
 wait_until 10 moves vb1 2 || fail "blue is not paced"

@@ -7,6 +7,7 @@
 
 #include "cli/doctor/finding.h"
 #include "cli/doctor/library.h"
+#include "cli/doctor/links.h"
 #include "cli/doctor/peer.h"
 #include "cli/doctor/port.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -140,6 +142,23 @@ TEST(DoctorPort, WhoHasIt) {
   EXPECT_THAT(judge_port({&va}, true, true).remedy, HasSubstr("'rmmod rdma_rxe'"));
   EXPECT_THAT(judge_port({&va, &vb}, true, false).text, HasSubstr("so va, vb exchange no packets"));
   EXPECT_THAT(judge_port({&va}, true, false).remedy, HasSubstr("end it; 'ss -ulnp"));
+}
+
+TEST(DoctorLinks, OfOneTenantThatAWorkerServes) {
+  const auto queue_pair = [](const char* because) {
+    v1::QueuePair row;
+    row.set_because(because);
+    return row;
+  };
+  EXPECT_THAT(judge_links("va", {queue_pair(""), queue_pair("type"), queue_pair("another tenant")}),
+              IsEmpty());
+  const auto found = judge_links(
+      "va", {queue_pair("rate limit"), queue_pair("another user"), queue_pair("rate limit")});
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].remedy, "run both programs as the same user");
+  EXPECT_THAT(found[1].text, HasSubstr("2 of the queue pairs of va"));
+  EXPECT_THAT(found[1].text, EndsWith("rate limit"));
+  EXPECT_THAT(found[1].remedy, HasSubstr("msg_rate"));
 }
 
 TEST(DoctorPeer, OnTheWireOfThisHost) {
