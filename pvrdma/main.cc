@@ -185,7 +185,11 @@ Result<void> serve(const Options& options, const Fd& image_file, Inheritance inh
   return {};
 }
 
+// A VMM connects as often as it likes, and a guest says what it likes.
+constexpr uint64_t kSentencesASecond = 10;
+
 Result<int> run(const Options& options) {
+  base::limit_log(kSentencesASecond);
   auto listener = listen(options);
   if (!listener) return base::pass(listener.error());
   if (!options.user.empty())
