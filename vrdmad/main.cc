@@ -224,6 +224,17 @@ uint64_t raise_descriptor_limit() {
   return limit.rlim_cur;
 }
 
+// Below that it would fail at the first program, in a place that does not tell why.
+Result<void> check_descriptors(uint64_t limit) {
+  constexpr uint64_t kLeast = 192;
+  if (limit >= kLeast) return {};
+  return vrdma::base::fail(
+      EMFILE, "a process of vrdmad may have " + std::to_string(limit) + " open files, and " +
+                  std::to_string(kLeast) +
+                  " are needed to serve a program: raise the hard limit (ulimit -Hn, "
+                  "LimitNOFILE=)");
+}
+
 void warn_of_descriptors(uint64_t limit) {
   using vrdma::vrdmad::Seats;
   constexpr uint64_t kEnough = uint64_t{Seats::kMost} * Seats::kDescriptors + Seats::kReserve;
@@ -334,6 +345,7 @@ Result<void> run(const Options& options) {
   const auto& [run_path, state_path, user] = *start;
   ::umask(0022);
   const uint64_t descriptors = raise_descriptor_limit();
+  if (auto enough = check_descriptors(descriptors); !enough) return enough;
   block_signals();
   vrdma::vrdmad::WorkerBounds bounds{options.cgroup, options.worker_users};
   if (options.single) bounds = {"none", 0};

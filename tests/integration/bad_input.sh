@@ -194,6 +194,12 @@ done
 library_says "VRDMA_MEMORY is 'reach': it may be reached or in-place, and is taken for in-place" VRDMA_MEMORY=reach /usr/bin/python3 -c "$registers"
 grep -qx registered "$T/out" || fail "VRDMA_MEMORY=reach: nothing is registered"
 
+say "a daemon without descriptors"
+few() { setpriv --bounding-set=-sys_resource --inh-caps=-all bash -c 'ulimit -n 191 && exec timeout 20 "$@"' - "$@"; }
+refused 1 "vrdmad: a process of vrdmad may have 191 open files, and 192 are needed to serve a program" few "$BUILD/sbin/vrdmad" \
+  --run-dir "$T/run6" --state-dir "$T/state6" --log-level error
+[[ ! -e $T/run6 ]] || fail "a refused daemon has made its directory"
+
 say "a second daemon"
 second() { timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error "$@"; }
 refused 1 "$R" second --run-dir "$R"

@@ -268,6 +268,19 @@ finds problem port "another program has UDP port 4791 at every address of the ne
 kill_programs taker
 for name in va1 vd; do ctl vdev delete $name; done
 
+if [[ -n $(workers) ]]; then
+  say "a worker that does not answer"
+  spawn opened a nobody ibv_asyncwatch -d va
+  wait_until 10 is_served opened || fail "va is not open"
+  worker=$(worker_of opened | head -n 1)
+  kill -STOP "$worker"
+  examine 1 --netns "$(ns a)"
+  finds problem session "vrdmad has not answered the open of va within 15 seconds; see the log of vrdmad"
+  kill -CONT "$worker"
+  kill -9 "${PID[opened]}"
+  reap opened 5
+fi
+
 say "no daemon"
 broker=$(helper broker)  # listens at the sockets, and ends a little later
 kill_daemon
