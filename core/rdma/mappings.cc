@@ -76,6 +76,7 @@ bool is_stack(const base::Fd& maps, uint64_t start) {
 // Nothing: the kernel does not answer questions.
 std::optional<bool> answer_permits(const base::Fd& maps, uint64_t addr, uint64_t length,
                                    bool write) {
+  if (addr + length < addr) return false;
   base::MappingQuery mapping;
   for (uint64_t at = addr; at < addr + length; at = mapping.end) {
     mapping = {};
@@ -93,12 +94,12 @@ std::optional<bool> answer_permits(const base::Fd& maps, uint64_t addr, uint64_t
 }  // namespace
 
 bool mappings_permit(const base::Fd& maps, uint64_t addr, uint64_t length, bool write) {
-  if (addr + length < addr) return false;
   if (const auto answer = answer_permits(maps, addr, length, write)) return *answer;
   return text_permits(maps, addr, length, write);
 }
 
 bool text_permits(const base::Fd& maps, uint64_t addr, uint64_t length, bool write) {
+  if (addr + length < addr) return false;
   Reader reader(maps);
   Mapping mapping;
   for (uint64_t at = addr; at < addr + length; at = mapping.end) {

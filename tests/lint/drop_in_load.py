@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """drop_in_load.py LIBRARY: programs of others load it and do as they do with the real library.
 
-Each program runs twice, with the real library and with ours in front of it, in an empty run
-directory, so that there is no virtual device. Exit status and output must be the same. LD_BIND_NOW
+Each program runs twice, with the real library and with ours in front of it, with the run
+directory of a vrdmad that has no virtual device. Exit status and output must be the same. LD_BIND_NOW
 makes the loader resolve every symbol, also those that libmlx5 and libefa want for themselves.
 Then once more as if no real library were installed: what is ours alone must still work.
 """
@@ -80,6 +80,7 @@ def main(library):
         return 77
     ours, failures, compared = os.path.dirname(library), [], 0
     with tempfile.TemporaryDirectory() as run_dir:
+        os.mkdir(os.path.join(run_dir, "netns"))  # as a vrdmad makes it
         for command in PROGRAMS:
             name = " ".join(word.strip().splitlines()[0] for word in command)
             real = run(command, None, run_dir)
