@@ -13,20 +13,7 @@ for program in dockerd docker containerd ctr runc; do need $program; done
 apart "$@"
 setup
 [[ -x $BUILD/lib/vrdma/vrdma-oci-hook ]] || skip "the hook is not built with a sanitizer"
-docker_() {
-  DOCKER_CONFIG=$T/docker-config timeout 120 docker -H "unix://$T/docker.sock" "$@"
-}
-docker_stop() {
-  docker_ ps -aq 2>/dev/null | xargs -r timeout 60 docker -H "unix://$T/docker.sock" rm -f >/dev/null 2>&1
-  [[ -z ${PID[dockerd]:-} ]] || { kill "${PID[dockerd]}" && wait_until 20 ended "${PID[dockerd]}"; }
-  containerd_stop
-  [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
-  unmount_all
-}
-trap 'status=$? command=$BASH_COMMAND; set +e; docker_stop 2>/dev/null; remove_groups; finish "$status" "$command"' EXIT
-ip link set lo up
-mount -t tmpfs -o mode=755 tmpfs /run  # where dockerd writes besides
-mkdir /run/netns
+docker_place
 own_etc
 start_hooks_daemon
 printf '[small]\ntenant = shop\n[large]\ntenant = large\n' >/etc/vrdma/classes.conf
@@ -36,15 +23,7 @@ cat >"$T/daemon.json" <<END
   "vrdma": {"path": "$BUILD/sbin/vrdma-runtime", "runtimeArgs": ["--vrdma-class=small"]},
   "vrdma-large": {"path": "$BUILD/sbin/vrdma-runtime"}}}
 END
-containerd_start 'disabled_plugins = ["io.containerd.grpc.v1.cri"]'
-dockerd --config-file "$T/daemon.json" --data-root "$T/docker" --exec-root "$T/docker-exec" -H "unix://$T/docker.sock" \
-  --containerd "$T/containerd.sock" -p "$T/docker.pid" --bip 10.89.7.1/24 --iptables=false --ip6tables=false \
-  --userland-proxy=false --storage-driver overlay2 --cgroup-parent "/vr$$" --log-level warn >"$T/dockerd.log" 2>&1 &
-PID[dockerd]=$!
-docker_answers() { ended "${PID[dockerd]}" || docker_ version >/dev/null 2>&1; }
-wait_until 40 docker_answers || fail "dockerd does not answer"
-! ended "${PID[dockerd]}" || skip "dockerd does not run here: $(tail -1 "$T/dockerd.log")"
-ENGINE=docker_
+docker_start --config-file "$T/daemon.json" --bip 10.89.7.1/24 --userland-proxy=false
 make_image plain bookworm 'ldconfig -r .'
 image=localhost/plain
 no_vdevices() { [[ $(ctl vdev list | wc -l) -eq 1 ]]; }

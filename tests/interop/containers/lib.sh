@@ -176,6 +176,38 @@ containerd_stop() {
 
 # ---- what is left -------------------------------------------------------------------------------
 
+# ---- Docker ---------------------------------------------------------------------------------------
+
+# docker_place: before docker_start; all that Docker writes is the test's, and gone at its end.
+docker_place() {
+  trap 'status=$? command=$BASH_COMMAND; set +e; docker_stop 2>/dev/null; remove_groups; finish "$status" "$command"' EXIT
+  ip link set lo up
+  mount -t tmpfs -o mode=755 tmpfs /run  # where dockerd writes besides
+  mkdir /run/netns
+}
+# docker_start OPTIONS OF DOCKERD...: with a containerd of its own. Skips the test where it does not run.
+docker_start() {
+  containerd_start 'disabled_plugins = ["io.containerd.grpc.v1.cri"]'
+  dockerd --data-root "$T/docker" --exec-root "$T/docker-exec" -H "unix://$T/docker.sock" --containerd "$T/containerd.sock" \
+    -p "$T/docker.pid" --iptables=false --ip6tables=false --storage-driver overlay2 --cgroup-parent "/vr$$" \
+    --log-level warn "$@" >"$T/dockerd.log" 2>&1 &
+  PID[dockerd]=$!
+  docker_answers() { ended "${PID[dockerd]}" || docker_ version >/dev/null 2>&1; }
+  wait_until 40 docker_answers || fail "dockerd does not answer"
+  ! ended "${PID[dockerd]}" || skip "dockerd does not run here: $(tail -1 "$T/dockerd.log")"
+  ENGINE=docker_
+}
+docker_() {
+  DOCKER_CONFIG=$T/docker-config timeout 120 docker -H "unix://$T/docker.sock" "$@"
+}
+docker_stop() {
+  docker_ ps -aq 2>/dev/null | xargs -r timeout 60 docker -H "unix://$T/docker.sock" rm -f >/dev/null 2>&1
+  [[ -z ${PID[dockerd]:-} ]] || { kill "${PID[dockerd]}" && wait_until 20 ended "${PID[dockerd]}"; }
+  containerd_stop
+  [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
+  unmount_all
+}
+
 # mounts: where there are any. Those of tests that run meanwhile, which were copied when this one began, may end.
 mounts() {
   awk -v own="$T/" '$5 !~ "^/(tmp|run/netns/vr)" || index($5, own) == 1 { print $5 }' /proc/self/mountinfo | sort

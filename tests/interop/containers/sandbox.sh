@@ -18,8 +18,8 @@ apart "$@"
 setup
 [[ -x $BUILD/bin/vrdma-sandbox && -x $BUILD/sbin/vrdmad-worker ]] || skip "vrdma-sandbox or worker processes are not built"
 [[ -z ${VRDMA_TEST_PRELOAD:-} ]] || skip "the image has no sanitizer"
-ip link set lo up
 if [[ $engine == podman ]]; then
+  ip link set lo up
   trap 'status=$? command=$BASH_COMMAND; podman_stop; finish "$status" "$command"' EXIT
   RUNTIME=$2
   podman_start
@@ -27,26 +27,8 @@ if [[ $engine == podman ]]; then
   forget() { podman rm -f -t 0 "$1" >/dev/null 2>&1; }
   version="podman $(podman version -f '{{.Client.Version}}'), $("$RUNTIME" --version | head -1)"
 else
-  docker_() { DOCKER_CONFIG=$T/docker-config timeout 120 docker -H "unix://$T/docker.sock" "$@"; }
-  docker_stop() {
-    docker_ ps -aq 2>/dev/null | xargs -r timeout 60 docker -H "unix://$T/docker.sock" rm -f >/dev/null 2>&1
-    [[ -z ${PID[dockerd]:-} ]] || { kill "${PID[dockerd]}" && wait_until 20 ended "${PID[dockerd]}"; }
-    containerd_stop
-    [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
-    unmount_all
-  }
-  trap 'status=$? command=$BASH_COMMAND; set +e; docker_stop 2>/dev/null; remove_groups; finish "$status" "$command"' EXIT
-  mount -t tmpfs -o mode=755 tmpfs /run  # where dockerd writes besides
-  mkdir /run/netns
-  containerd_start 'disabled_plugins = ["io.containerd.grpc.v1.cri"]'
-  dockerd --data-root "$T/docker" --exec-root "$T/docker-exec" -H "unix://$T/docker.sock" --containerd "$T/containerd.sock" \
-    -p "$T/docker.pid" --bridge none --iptables=false --ip6tables=false --storage-driver overlay2 --cgroup-parent "/vr$$" \
-    --log-level warn >"$T/dockerd.log" 2>&1 &
-  PID[dockerd]=$!
-  docker_answers() { ended "${PID[dockerd]}" || docker_ version >/dev/null 2>&1; }
-  wait_until 40 docker_answers || fail "dockerd does not answer"
-  ! ended "${PID[dockerd]}" || skip "dockerd does not run here: $(tail -1 "$T/dockerd.log")"
-  ENGINE=docker_
+  docker_place
+  docker_start --bridge none
   run_with() { docker_ run --network none -v "$T/tree:/vrdma:ro" "$@"; }
   forget() { docker_ rm -f "$1" >/dev/null 2>&1; }
   version="Docker $(docker_ version -f '{{.Server.Version}}'), $(runc --version | head -1)"
