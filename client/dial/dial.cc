@@ -66,7 +66,8 @@ base::Result<base::Fd> Newcomer::begin(const std::string& path, bool waits) {
 }
 
 base::Result<base::Fd> Newcomer::again(const std::string& path) {
-  constexpr int kMost = 4;
+  // Daemons may die at each of them, one after the other.
+  constexpr int kMost = 16;
   if (dials_ == 0 || dials_ == kMost) return base::fail(EIO, path + ": vrdmad hangs up");
   ++dials_;
   return dial_when_served(path);

@@ -28,7 +28,7 @@ class Newcomer {
   // Errors as of dial(). `waits`: up to 3 s for a daemon that is being started again.
   [[nodiscard]] base::Result<base::Fd> begin(const std::string& path, bool waits);
   // After a connection was closed without an answer: dials again, and waits up to 3 s for a daemon.
-  // Gives up after 4 dials without an answer.
+  // Gives up after 16 dials without an answer.
   [[nodiscard]] base::Result<base::Fd> again(const std::string& path);
   // Resets the count of dials.
   void answered() { dials_ = 1; }
