@@ -66,9 +66,7 @@ base::Result<base::Fd> Newcomer::begin(const std::string& path, bool waits) {
 }
 
 base::Result<base::Fd> Newcomer::again(const std::string& path) {
-  // Daemons may die at each of them, one after the other.
-  constexpr int kMost = 16;
-  if (dials_ == 0 || dials_ == kMost) return base::fail(EIO, path + ": vrdmad hangs up");
+  if (dials_ == 0 || dials_ == kMostDials) return base::fail(EIO, path + ": vrdmad hangs up");
   ++dials_;
   return dial_when_served(path);
 }

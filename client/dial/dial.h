@@ -25,10 +25,13 @@ namespace vrdma::client {
 // is served. Not thread-safe.
 class Newcomer {
  public:
+  // Daemons may die at each of them, one after the other.
+  static constexpr int kMostDials = 16;
+
   // Errors as of dial(). `waits`: up to 3 s for a daemon that is being started again.
   [[nodiscard]] base::Result<base::Fd> begin(const std::string& path, bool waits);
   // After a connection was closed without an answer: dials again, and waits up to 3 s for a daemon.
-  // Gives up after 16 dials without an answer.
+  // Gives up after kMostDials without an answer.
   [[nodiscard]] base::Result<base::Fd> again(const std::string& path);
   // Resets the count of dials.
   void answered() { dials_ = 1; }

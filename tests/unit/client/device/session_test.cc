@@ -92,7 +92,7 @@ TEST_F(Strangers, AreServedByTheDaemonAfterTheOneThatDiesMeanwhile) {
 TEST_F(Strangers, DoNotComeForEverWhereTheyAreNotWanted) {
   std::thread daemon([this] {
     ipc::Request unanswered;
-    for (int i = 0; i < 4; ++i) (void)accept(&unanswered);
+    for (int i = 0; i < Newcomer::kMostDials; ++i) (void)accept(&unanswered);
   });
   EXPECT_EQ(probe(), EIO);
   daemon.join();
