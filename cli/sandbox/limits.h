@@ -1,10 +1,8 @@
-// Limits of this process (setrlimit(2)) and of its control group that a sandbox would exceed. It
-// would start, and fail or wait in a place that does not tell why.
+// Limits of this process (setrlimit(2)) and of its control group that a sandbox would exceed. Unless
+// somebody compares first, the sandbox starts, and fails or waits where nothing tells why.
 #pragma once
 
 #include <sys/resource.h>
-
-#include <optional>
 
 #include "cli/sandbox/options.h"
 #include "core/base/error.h"
