@@ -1,5 +1,5 @@
-// Limits of this process (setrlimit(2)) and of its control group that a sandbox would exceed. Unless
-// somebody compares first, the sandbox starts, and fails or waits where nothing tells why.
+// Limits of this process (setrlimit(2)) and of its control group that a sandbox would exceed.
+// main() compares first: a sandbox beyond them would fail or wait where nothing tells why.
 #pragma once
 
 #include <sys/resource.h>
