@@ -436,7 +436,9 @@ Result<void> run(const Options& options) {
       **loop, *run_dir, *store, settings, workers,
       {std::move(*monitor), std::make_unique<vrdma::vrdmad::StoreThread>(*store),
        options.single ? vrdma::vrdmad::worker_threads(**loop, broker)
-                      : vrdma::vrdmad::worker_processes(**loop, broker, intake.get())},
+                      : vrdma::vrdmad::worker_processes(**loop, broker, intake.get()),
+       std::make_unique<vrdma::vrdmad::HostProcesses>(**loop),
+       std::make_unique<vrdma::vrdmad::AsideThread>()},
       classes);
   if (!started) return vrdma::base::pass(std::move(started.error()));
   daemon = std::move(*started);

@@ -167,6 +167,7 @@ ip_in c link delete eth0
 is_pending() { [[ $(field vrdma0 port_state) == PENDING && $(field vrdma0 lost) == *"its netdev 'eth0' does not exist"* ]]; }
 wait_until 5 is_pending || fail "it does not wait: $(ctl vdev list)"
 logged "netdev deleted, so it waits for another 'eth0'" || fail "the log does not say why"
+[[ $(ctl events --since 5m) == *lost*vrdma0*"netdev deleted"* ]] || fail "no event says so: $(ctl events --since 5m)"
 kill_programs program
 loose c eth1
 ip_in c address add 10.0.7.9/24 dev eth1  # of another network
@@ -177,11 +178,18 @@ loose c eth0
 ip_in c address add 10.0.0.9/24 dev eth0
 wait_until 5 is_active || fail "it is not completed: $(ctl vdev list)"
 [[ $(field vrdma0 netdev) == eth0 ]] || fail "it is on $(field vrdma0 netdev)"
-[[ $(ctl events --since 5m) == *lost*vrdma0*"netdev deleted"* ]] || fail "no event says so: $(ctl events --since 5m)"
 [[ $(stat -c %i "$tree" "$sockets") == "$inode" ]] || fail "the directories are others"
 [[ $(field vrdma0 node_guid) == "$guid" ]] || fail "it has another GUID"
 wait_until 5 gid || fail "the tree does not show its address"
 on c root ibv_devinfo -d vrdma0 >/dev/null || fail "it does not work"
+kill_daemon
+ip_in c link delete eth0
+start_daemon "${options[@]}"
+[[ $(field vrdma0 port_state) == PENDING ]] || fail "it does not wait after a restart: $(ctl vdev list)"
+loose c eth0
+ip_in c address add 10.0.0.9/24 dev eth0
+wait_until 5 is_active || fail "it is not completed: $(ctl vdev list)"
+[[ $(stat -c %i "$tree" "$sockets") == "$inode" ]] || fail "the directories are others"
 ip_in c link delete eth1
 ip_in c link delete eth0
 wait_until 5 is_pending || fail "it does not wait: $(ctl vdev list)"

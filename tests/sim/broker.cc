@@ -28,8 +28,15 @@ SimBroker::Answer SimBroker::serve(const Request& request, Beside* beside) {
   switch (request.op) {
     case Op::kNetns: {
       const std::string name(get(request.text));
+      if (name.starts_with("pid:")) {
+        const auto process =
+            host_.processes.find(static_cast<uint32_t>(std::stoul(name.substr(4))));
+        if (process == host_.processes.end()) return refuse(ESRCH, "there is no process " + name);
+        answer.number = process->second.netns;
+        return answer;
+      }
       const auto found = host_.namespaces.find(name);
-      if (found == host_.namespaces.end() || found->second.hidden)
+      if (found == host_.namespaces.end() || found->second.hidden || found->second.of_processes)
         return refuse(ENOENT, "there is no netns '" + name + "'");
       answer.number = found->second.cookie;
       return answer;

@@ -9,6 +9,7 @@
 
 #include "core/verbs/mtu.h"
 #include "gid/interface.h"
+#include "vrdmad/hooks/backend.h"
 
 namespace vrdma::sim {
 
@@ -21,7 +22,9 @@ std::string name_of(const VdevInfo& vdev) {
   return "vdevice " + std::to_string(vdev.id) + " (" + vdev.netns + "/" + vdev.name + ")";
 }
 
-bool is_lost(const VdevInfo& vdev) { return vdev.port_state == "LOST"; }
+bool is_lost(const VdevInfo& vdev) {
+  return vdev.port_state == "LOST" || vdev.port_state == "PENDING";
+}
 
 uint64_t limit_of(const VdevInfo& vdev, const std::string& kind) {
   for (const auto& row : vdev.quota)
@@ -35,15 +38,28 @@ std::set<std::string> gids_of(const VdevInfo& vdev) {
   return all;
 }
 
+// The same of a hook's call.
+bool take_doubtful_container(const VdevInfo& vdev, Model& model) {
+  for (const auto& container : vdev.containers) {
+    const auto its = model.containers.find(container.init.pid);
+    if (its == model.containers.end() || !its->second.doubtful) return false;
+  }
+  vrdmad::VdevSpec spec;
+  spec.name = vdev.name;
+  model.vdevices[vdev.id] = {spec, vdev.netns_cookie, 0, std::nullopt, false, "", true, 0};
+  return true;
+}
+
 // The creation that a crash interrupted, if this may be its vdevice.
 bool take_doubtful(const VdevInfo& vdev, Model& model) {
+  if (!vdev.containers.empty()) return take_doubtful_container(vdev, model);
   const auto fits = [&](const vrdmad::VdevSpec& spec) {
     return spec.name == vdev.name && spec.netns == vdev.netns;
   };
   const auto found = std::find_if(model.doubtful.begin(), model.doubtful.end(), fits);
   if (found == model.doubtful.end()) return false;
   // Its link may have ended since.
-  model.vdevices[vdev.id] = {*found, vdev.netns_cookie, vdev.ifindex, {}, true, ""};
+  model.vdevices[vdev.id] = {*found, vdev.netns_cookie, vdev.ifindex, {}, true, "", false, 0};
   // What it replaced has gone with its creation.
   for (auto& [id, other] : model.vdevices)
     if (id != vdev.id && fits(other.spec)) other.may_be_gone = true;
@@ -132,6 +148,14 @@ void check_link(const VdevInfo& vdev, const std::vector<VdevInfo>& list, Host& h
 void check_lost(const VdevInfo& vdev, const Model& model, Host& host) {
   const auto known = model.vdevices.find(vdev.id);
   if (known == model.vdevices.end()) return;
+  if (known->second.of_containers) {
+    // Its budget or its GIDs may be another's by now.
+    const auto netdev = host.routed(vdev.netns_cookie).choose(vdev.netdev);
+    if (netdev && vdev.lost.find("netdev") != std::string::npos)
+      throw Failure(name_of(vdev) + " is " + vdev.port_state + " (" + vdev.lost + "), and " +
+                    *netdev + " is there");
+    return;
+  }
   const auto named = host.namespaces.find(vdev.netns);
   const bool there = named != host.namespaces.end() && !named->second.hidden &&
                      named->second.cookie == known->second.cookie &&
@@ -139,6 +163,54 @@ void check_lost(const VdevInfo& vdev, const Model& model, Host& host) {
   // Its budget, its GIDs or its name may be another's by now.
   if (there && vdev.lost.find("netns") != std::string::npos)
     throw Failure(name_of(vdev) + " is lost although its netdev is there: " + vdev.lost);
+}
+
+const VdevInfo* find(const std::vector<VdevInfo>& list, uint64_t id) {
+  for (const auto& vdev : list)
+    if (vdev.id == id) return &vdev;
+  return nullptr;
+}
+
+// Each has what its hook was given, and nothing else.
+void check_containers_kept(const std::vector<VdevInfo>& list, const Model& model) {
+  for (const auto& vdev : list)
+    for (const auto& container : vdev.containers) {
+      const auto its = model.containers.find(container.init.pid);
+      if (its == model.containers.end())
+        throw Failure(name_of(vdev) + " is of a container that nobody has started");
+      if (its->second.netns != vdev.netns_cookie)
+        throw Failure(name_of(vdev) + " is of " + container.id + ", which is in another namespace");
+      if (its->second.vdevice && *its->second.vdevice != vdev.id)
+        throw Failure(name_of(vdev) + " is of " + container.id + ", which has another one");
+    }
+  for (const auto& [pid, one] : model.containers) {
+    if (!one.lives || !one.vdevice) continue;
+    const VdevInfo* const vdev = find(list, *one.vdevice);
+    if (vdev != nullptr && std::none_of(vdev->containers.begin(), vdev->containers.end(),
+                                        [&](const auto& has) { return has.id == one.id; }))
+      throw Failure(name_of(*vdev) + " is not of " + one.id + ", to which it was given");
+  }
+}
+
+// None has ended, and those of a pod share. Of one that waits for its netdev, the daemon finds the
+// end of what it could not watch with the next look.
+void check_containers(const std::vector<VdevInfo>& list, const Model& model, bool long_enough) {
+  std::map<std::pair<uint64_t, std::string>, const VdevInfo*> shared;
+  for (const auto& vdev : list) {
+    const bool has_looked = long_enough || !is_lost(vdev);
+    if (vdev.end_with_owner && vdev.owner_ended && has_looked)
+      throw Failure(name_of(vdev) + " is there, and its owner has ended");
+    for (const auto& container : vdev.containers)
+      if (has_looked && !model.containers.at(container.init.pid).lives)
+        throw Failure(name_of(vdev) + " is of " + container.id + ", which has ended");
+    if (vdev.containers.empty()) continue;
+    const std::string& its = vdev.labels.at(vrdmad::HookBackend::kClassLabel);
+    if (its != kSharedClass) continue;
+    const auto [other, is_new] = shared.emplace(std::pair(vdev.netns_cookie, its), &vdev);
+    if (!is_new)
+      throw Failure("the containers of a pod have " + name_of(vdev) + " and " +
+                    name_of(*other->second));
+  }
 }
 
 // By the domains of Isolation::kTenant.
@@ -232,7 +304,7 @@ void check_promises(Life& life, Model& model) {
     if (!model.vdevices.contains(vdev.id) && !take_doubtful(vdev, model))
       throw Failure(name_of(vdev) + " is there, and nobody has created it");
     const Model::Vdevice& its = model.vdevices.at(vdev.id);
-    if (its.spec.name != vdev.name || its.spec.netns != vdev.netns)
+    if (its.spec.name != vdev.name || (!its.of_containers && its.spec.netns != vdev.netns))
       throw Failure(name_of(vdev) + " was created as " + its.spec.netns + "/" + its.spec.name);
     if (its.qp && !is_lost(vdev) && limit_of(vdev, "qp") != *its.qp)
       throw Failure(name_of(vdev) + " has " + std::to_string(limit_of(vdev, "qp")) +
@@ -243,9 +315,10 @@ void check_promises(Life& life, Model& model) {
     model.last_id = std::max(model.last_id, vdev.id);
   }
   for (const auto& [id, one] : model.vdevices)
-    if (!one.may_be_gone && !ids.contains(id))
+    if (!one.may_be_gone && (!one.of_containers || model.has_container(id)) && !ids.contains(id))
       throw Failure("vdevice " + std::to_string(id) + " (" + one.spec.netns + "/" + one.spec.name +
                     ") has gone, and nothing has ended it");
+  check_containers_kept(list, model);
   check_gids(list);
 }
 
@@ -259,6 +332,7 @@ void check_agreement(Life& life, Model& model, Host& host, bool long_enough) {
     if (gone) model.gone.insert(entry.first);
     return gone;
   });
+  check_containers(list, model, long_enough);
   check_budgets(life, model, list);
   check_fabrics(life, model);
   for (const auto& vdev : list)

@@ -34,4 +34,33 @@ netns::Link* Host::find_link(uint64_t cookie, uint32_t ifindex) {
   return found != its->links.end() ? &found->second : nullptr;
 }
 
+netns::RoutedNetdevs Host::routed(uint64_t cookie) {
+  netns::RoutedNetdevs routed;
+  const Namespace* const its = of_cookie(cookie);
+  if (its == nullptr) return routed;
+  for (const auto& [ifindex, link] : its->links) {
+    if (!link.up || link.addresses.empty()) continue;
+    if (routed.all.empty()) routed.of_default = link.name;
+    routed.all.insert(link.name);
+  }
+  return routed;
+}
+
+uint32_t Host::start_process(uint64_t netns) {
+  processes.emplace(++last_pid_, Process{last_pid_ + 1'000'000, netns});
+  return last_pid_;
+}
+
+void Host::end_process(uint32_t pid) {
+  const uint64_t netns = processes.at(pid).netns;
+  processes.erase(pid);
+  process_ended(pid);
+  const bool last = std::none_of(processes.begin(), processes.end(),
+                                 [&](const auto& one) { return one.second.netns == netns; });
+  if (last && std::erase_if(namespaces, [&](const auto& one) {
+                return one.second.cookie == netns && one.second.of_processes;
+              }) > 0)
+    links_changed();
+}
+
 }  // namespace vrdma::sim

@@ -1,4 +1,5 @@
-// The simulated host: its time, its network namespaces with their links, and what is to happen.
+// The simulated host: its time, its network namespaces with their links, its processes, and what is
+// to happen.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "netns/link.h"
+#include "netns/routed_netdevs.h"
 
 namespace vrdma::sim {
 
@@ -54,6 +56,13 @@ struct Namespace {
   uint64_t cookie = 0;
   std::map<uint32_t, netns::Link> links;  // by index
   bool hidden = false;                    // its name is not there
+  bool of_processes = false;              // it has no name, and ends with the last of them
+};
+
+// One that a vdevice depends on: an owner, or the first of a container.
+struct Process {
+  uint64_t start_time = 0;
+  uint64_t netns = 0;  // the cookie; 0: that of the host
 };
 
 class Host {
@@ -64,6 +73,8 @@ class Host {
   Chance chance;  // of accidents between actions: delays
   // By name. A name may go, and come again for another namespace.
   std::map<std::string, Namespace> namespaces;
+  std::map<uint32_t, Process> processes;  // that live, by pid
+  const std::string boot_id = "this boot";
   std::function<void(const std::string&)> say = [](const std::string&) {};
 
   // Calls `what` later, on the simulation's thread, outside of the daemon's loop.
@@ -83,14 +94,23 @@ class Host {
   // nullptr: there is none.
   [[nodiscard]] Namespace* of_cookie(uint64_t cookie);
   [[nodiscard]] netns::Link* find_link(uint64_t cookie, uint32_t ifindex);
+  // The netdevs of a namespace that have addresses.
+  [[nodiscard]] netns::RoutedNetdevs routed(uint64_t cookie);
+
+  // Returns its pid.
+  [[nodiscard]] uint32_t start_process(uint64_t netns);
+  // A namespace of processes ends with the last of them.
+  void end_process(uint32_t pid);
 
   // Called when a link has changed, has come or has ended.
   std::function<void()> links_changed = [] {};
+  // Called when a process has ended.
+  std::function<void(uint32_t pid)> process_ended = [](uint32_t) {};
 
  private:
   std::multimap<base::TimePoint, std::function<void()>> agenda_;
   uint64_t last_cookie_ = 1000;
-  uint32_t last_ifindex_ = 1;
+  uint32_t last_ifindex_ = 1, last_pid_ = 100;
 };
 
 }  // namespace vrdma::sim

@@ -51,12 +51,16 @@ Life::Life(Machine& machine)
   links_ = links.get();
   auto writer = std::make_unique<SimWriter>(machine.host, *machine.store, machine.disk);
   writer_ = writer.get();
-  daemon_ =
-      need(Daemon::start(*loop_, run_dir_, *machine.store, settings, {},
-                         {std::move(links), std::move(writer), workers_.starter(),
-                          vrdmad::find_parents(), [this] { pass(); }},
-                         std::make_shared<api::ClassFile>(machine.directory + "/classes.conf")),
-           "start vrdmad");
+  auto processes = std::make_unique<SimProcesses>(machine.host);
+  processes_ = processes.get();
+  auto aside = std::make_unique<SimAside>(machine.host);
+  aside_ = aside.get();
+  daemon_ = need(
+      Daemon::start(*loop_, run_dir_, *machine.store, settings, {},
+                    {std::move(links), std::move(writer), workers_.starter(), std::move(processes),
+                     std::move(aside), vrdmad::find_parents(), [this] { pass(); }},
+                    std::make_shared<api::ClassFile>(machine.directory + "/classes.conf")),
+      "start vrdmad");
   watching_ = daemon_->watch([this](const WatchEvent& event) { watcher_.on(event); });
 }
 
@@ -73,7 +77,10 @@ Life::~Life() {
   watching_.reset();
 }
 
-bool Life::at_rest() const { return links_->settled() && writer_->at_rest() && workers_.at_rest(); }
+bool Life::at_rest() const {
+  return links_->settled() && writer_->at_rest() && workers_.at_rest() && processes_->settled() &&
+         aside_->at_rest();
+}
 
 void Life::pass() {
   if (!machine_.host.step(loop_.get(), base::TimePoint::max()))

@@ -9,6 +9,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/host.h"
 #include "tests/sim/links.h"
+#include "tests/sim/processes.h"
 #include "tests/sim/workers.h"
 #include "vrdmad/control/daemon.h"
 
@@ -65,6 +66,8 @@ class Life {
   Workers workers_;
   SimLinks* links_ = nullptr;    // the daemon's
   SimWriter* writer_ = nullptr;  // the daemon's
+  SimProcesses* processes_ = nullptr;
+  SimAside* aside_ = nullptr;
   Watcher watcher_;
   std::unique_ptr<vrdmad::Daemon> daemon_;
   std::shared_ptr<void> watching_;

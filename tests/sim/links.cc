@@ -35,9 +35,12 @@ Result<SimLinks::LinkWatch> SimLinks::watch_link(const netns::Netns& netns, uint
   return fail(ENODEV, "there is no netdev with the index " + std::to_string(ifindex));
 }
 
+// Which namespace has changed is not looked at: an observer finds out.
 Result<std::shared_ptr<void>> SimLinks::watch_netns(const netns::Netns& /*netns*/,
-                                                    std::function<void()> /*changed*/) {
-  return fail(ENOTSUP, "no vdevice of the simulation is pending");
+                                                    std::function<void()> changed) {
+  const uint64_t id = next_++;
+  namespaces_->emplace(id, std::move(changed));
+  return std::make_shared<HeldNetns>(namespaces_, id);
 }
 
 SimLinks::LinkWatch SimLinks::watch(const Link& link, netns::LinkObserver observer) {
@@ -49,10 +52,18 @@ SimLinks::LinkWatch SimLinks::watch(const Link& link, netns::LinkObserver observ
 void SimLinks::settle_soon() {
   *unsettled_ = true;
   host_.after(host_.chance.up_to(std::chrono::milliseconds(20)),
-              [&host = host_, all = std::weak_ptr(watched_), unsettled = unsettled_] {
+              [&host = host_, all = std::weak_ptr(watched_), of_netns = std::weak_ptr(namespaces_),
+               unsettled = unsettled_] {
                 *unsettled = false;
                 if (const auto living = all.lock()) settle(host, *living);
+                if (const auto living = of_netns.lock()) tell(*living);
               });
+}
+
+void SimLinks::tell(const OfNetns& all) {
+  std::vector<std::function<void()>> calls;
+  for (const auto& [id, changed] : all) calls.push_back(changed);
+  for (const auto& call : calls) call();
 }
 
 void SimLinks::settle(Host& host, All& all) {

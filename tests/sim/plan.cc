@@ -32,6 +32,8 @@ constexpr std::array kKinds{
     Kind{Do::kNewNamespace, 4, "a namespace comes"},
     Kind{Do::kEndNamespace, 2, "a namespace ends"},
     Kind{Do::kHideNamespace, 4, "the name of a namespace goes or comes back"},
+    Kind{Do::kStartContainer, 10, "a container starts"},
+    Kind{Do::kEndProcess, 6, "a process ends"},
     Kind{Do::kKillWorker, 3, "a worker is killed"},
     Kind{Do::kStopWorker, 3, "a worker is stopped"},
     Kind{Do::kObstinateWorkers, 2, "workers refuse limits, or cease to"},

@@ -32,6 +32,8 @@ enum class Do : uint8_t {
   kNewNamespace,
   kEndNamespace,
   kHideNamespace,  // its name goes, or comes back
+  kStartContainer,
+  kEndProcess,  // of a container, or an owner
   // accidents
   kKillWorker,
   kStopWorker,

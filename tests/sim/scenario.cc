@@ -1,5 +1,6 @@
 #include "tests/sim/scenario.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -18,8 +19,16 @@ namespace {
 // Few of each, so that they meet.
 const std::vector<std::string> kNames{"v0", "v1", "v2"}, kNamespaces{"n0", "n1", "n2"},
     kNetdevs{"e0", "e1"}, kTenants{"", "t0", "t1"}, kFabrics{"", "", "f0"};
+// Classes of containers. One waits for a netdev of that name, the other for any.
+struct Class {
+  std::string name, netdev, tenant, fabric;
+};
+const std::vector<Class> kClasses{{kSharedClass, "e0", "t0", ""}, {"c1", "", "", "f0"}};
+constexpr uid_t kUser = 1000;
+constexpr uint64_t kMostOfUser = 3, kMostContainers = 6;
 const std::vector<Reach> kReaches{Reach::kHost, Reach::kNetwork, Reach::kWire};
 constexpr uint64_t kAddresses = 5;
+constexpr int kCallsAtOnce = 4;
 // A call may wait for a worker that is stopped, twice, and for two commits of a slow disk.
 constexpr auto kLongestCall = seconds(20);
 constexpr auto kSlowCommit = seconds(3);
@@ -114,6 +123,11 @@ void Scenario::create(Chance& chance) {
   spec.fabric = chance.of(kFabrics);
   if (chance.one_in(2)) spec.quota.push_back({"qp", 1 + chance.below(100)});
   if (chance.one_in(6)) spec.addresses.push_back("10.0.0.1/32");
+  if (chance.one_in(6)) {
+    spec.owner.pid = machine_.host.start_process(0);
+    spec.end_with_owner = chance.one_in(2);
+    say("its owner is process " + std::to_string(spec.owner.pid));
+  }
   const bool if_absent = chance.one_in(3);
   base::Result<VdevInfo> made = base::fail(EINTR, "interrupted");
   try {
@@ -136,7 +150,9 @@ void Scenario::create(Chance& chance) {
   Model::Vdevice& its = model_.vdevices[made->id];
   its = {spec, made->netns_cookie, made->ifindex, {}, false, ""};
   if (!spec.quota.empty()) its.qp = spec.quota.front().limit;
+  if (spec.end_with_owner) its.owner = spec.owner.pid;
   // What ended meanwhile was not told to the model.
+  if (its.owner != 0 && !machine_.host.processes.contains(its.owner)) its.may_be_gone = true;
   if (machine_.host.find_link(its.cookie, its.ifindex) == nullptr) its.may_be_gone = true;
 }
 
@@ -256,6 +272,117 @@ void Scenario::new_link(Chance& chance) {
   add_link(&its->second, name, chance);
 }
 
+// In a new namespace, or beside others in theirs. A runtime may make the netdev later.
+void Scenario::start_container(Chance& chance) {
+  Host& host = machine_.host;
+  std::vector<uint64_t> pods;
+  for (const auto& [name, one] : host.namespaces)
+    if (one.of_processes) pods.push_back(one.cookie);
+  uint64_t living = 0;
+  for (const auto& [pid, one] : model_.containers) living += one.lives ? 1 : 0;
+  if (living >= kMostContainers) return;
+  uint64_t netns = 0;
+  if (!pods.empty() && chance.one_in(2)) {
+    netns = chance.of(pods);
+  } else {
+    netns = host.new_cookie();
+    Namespace& made = host.namespaces["pod" + std::to_string(netns)];
+    made.cookie = netns;
+    made.of_processes = true;
+    if (!chance.one_in(3))
+      add_link(&made, kNetdevs.front(), chance);
+    else
+      host.after(chance.up_to(seconds(1)), [this, netns, seed = chance.below(UINT64_MAX)] {
+        Namespace* const its = machine_.host.of_cookie(netns);
+        if (its == nullptr || !its->links.empty()) return;
+        Chance later(seed);
+        add_link(its, kNetdevs.front(), later);
+        machine_.host.links_changed();
+      });
+  }
+  const uint32_t pid = host.start_process(netns);
+  model_.containers[pid] = {"container" + std::to_string(pid), chance.of(kClasses).name, netns,
+                            std::nullopt};
+  call_hook(pid, chance);
+}
+
+void Scenario::call_hook(uint32_t pid, Chance& chance) {
+  Host& host = machine_.host;
+  if (!host.processes.contains(pid)) return;
+  const Model::Container asked = model_.containers.at(pid);
+  const Class& its = *std::find_if(kClasses.begin(), kClasses.end(), [&](const Class& one) {
+    return one.name == asked.device_class;
+  });
+  using Backend = vrdmad::HookBackend;
+  VdevSpec spec;
+  spec.name = "vrdma0";
+  spec.netns = "pid:" + std::to_string(pid);
+  spec.netdev = its.netdev;
+  spec.tenant = its.tenant;
+  spec.fabric = its.fabric;
+  spec.labels = {{Backend::kContainerLabel, asked.id}, {Backend::kClassLabel, its.name}};
+  spec.containers = {{asked.id, {pid, host.processes.at(pid).start_time, ""}}};
+  Backend::Terms terms;
+  terms.shared = its.name == kSharedClass;
+  terms.most = kMostOfUser;
+  if (chance.one_in(2)) {
+    terms.owner = kUser;
+    spec.labels[Backend::kUserLabel] = std::to_string(kUser);
+  }
+  base::Result<Backend::Given> given = base::fail(EINTR, "interrupted");
+  model_.containers.at(pid).doubtful = true;
+  try {
+    given = call("a hook wants a vdevice of class " + asked.device_class + " for process " +
+                     std::to_string(pid) + " in the namespace " + std::to_string(asked.netns),
+                 false, [&] {
+                   return life_->daemon().give(spec, netns::Netns{base::Fd(), asked.netns}, terms);
+                 });
+  } catch (const End&) {
+    // The hook asks the next daemon, or its container is removed.
+    const bool again = chance.one_in(2);
+    host.after(chance.up_to(seconds(3)), [this, pid, again, seed = chance.below(UINT64_MAX)] {
+      if (again)
+        call_hook_again(pid, seed);
+      else
+        end_process(pid);
+    });
+    throw;
+  }
+  model_.containers.at(pid).doubtful = false;
+  if (!given) return end_process(pid);
+  // An operator may have deleted it meanwhile.
+  if (!model_.gone.contains(given->vdevice)) {
+    model_.containers.at(pid).vdevice = given->vdevice;
+    Model::Vdevice& vdevice = model_.vdevices[given->vdevice];
+    if (!vdevice.of_containers) {
+      VdevSpec as_made = spec;
+      as_made.name = given->name;  // another one had that
+      vdevice = {as_made, asked.netns, 0, std::nullopt, false, "", true, 0};
+    }
+  }
+  if (!chance.one_in(6)) return;
+  say("the hook of process " + std::to_string(pid) + " fails");
+  model_.containers.at(pid).vdevice.reset();
+  life_->daemon().take_back(given->vdevice, spec.containers.front());
+  end_process(pid);
+}
+
+void Scenario::call_hook_again(uint32_t pid, uint64_t seed) {
+  if (stopping_ || calls_ >= kCallsAtOnce) {
+    machine_.host.after(milliseconds(10), [this, pid, seed] { call_hook_again(pid, seed); });
+    return;
+  }
+  Chance chance(seed);
+  call_hook(pid, chance);
+}
+
+void Scenario::end_process(uint32_t pid) {
+  if (!machine_.host.processes.contains(pid)) return;
+  say("process " + std::to_string(pid) + " ends");
+  machine_.host.end_process(pid);
+  model_.process_ended(pid);
+}
+
 void Scenario::end_link(Chance& chance) {
   const netns::Link* const link = any_link(chance);
   if (link == nullptr) return;
@@ -304,8 +431,8 @@ void Scenario::act(const Action& action) {
   const bool is_change = action.what == Do::kDelete || action.what == Do::kSetQuota ||
                          action.what == Do::kSetLabels || action.what == Do::kSetBudget ||
                          action.what == Do::kSetFabric;
-  constexpr int kCallsAtOnce = 4;
-  const bool is_call = is_change || action.what == Do::kCreate || action.what == Do::kQuery;
+  const bool is_call = is_change || action.what == Do::kCreate || action.what == Do::kQuery ||
+                       action.what == Do::kStartContainer;
   if ((is_change && changing_) || (is_call && calls_ >= kCallsAtOnce)) {
     host.after(milliseconds(10), [this, action] { act(action); });
     return;
@@ -363,6 +490,14 @@ void Scenario::act(const Action& action) {
       found->second.hidden = !found->second.hidden;
       return say(found->first + (found->second.hidden ? " is hidden" : " is there again"));
     }
+    case Do::kStartContainer:
+      return start_container(chance);
+    case Do::kEndProcess: {
+      std::vector<uint32_t> pids;
+      for (const auto& [pid, one] : host.processes) pids.push_back(pid);
+      if (!pids.empty()) end_process(chance.of(pids));
+      return;
+    }
     case Do::kKillWorker:
       if (life_->workers().kill_one(chance)) say("a worker is killed");
       return;
@@ -404,6 +539,9 @@ void Scenario::recover() {
   say("all is well");
   Host& host = machine_.host;
   host.run(&life_->loop(), host.time.now() + kLongEnough);
+  // It looks again and again for netdevs that are not there.
+  for (const auto end = host.time.now() + seconds(1); !life_->at_rest();)
+    if (!host.step(&life_->loop(), end)) break;
   if (!life_->at_rest()) throw Failure("vrdmad does not come to rest");
   check_promises(*life_, model_);
   model_.doubtful.clear();

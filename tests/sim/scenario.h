@@ -37,6 +37,10 @@ class Scenario {
   void connect(Chance& chance);
   void change_address(Chance& chance);
   void new_link(Chance& chance);
+  void start_container(Chance& chance);
+  void call_hook(uint32_t pid, Chance& chance);
+  void call_hook_again(uint32_t pid, uint64_t seed);
+  void end_process(uint32_t pid);
   void end_link(Chance& chance);
   void new_namespace(Chance& chance);
   void end_namespace(Chance& chance);

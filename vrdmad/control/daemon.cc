@@ -117,8 +117,13 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
         if (!netns) return {};
         return netns->cookie;
       }),
-      netdev_search_(loop, &Daemon::netdev_for,
-                     [this](uint64_t id, const auto& netdev) { on_netdev(id, netdev); }) {}
+      boot_id_(outside_.processes->boot_id()),
+      netdev_search_(
+          loop, *outside_.aside,
+          [&processes = *outside_.processes](pid_t pid, const std::string& wanted) {
+            return netdev_for(processes, pid, wanted);
+          },
+          [this](uint64_t id, const auto& netdev) { on_netdev(id, netdev); }) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               Store& store, const SessionSettings& settings,
@@ -243,7 +248,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   if (!permissions) return pass(std::move(permissions.error()));
 
   if (spec.owner.pid != 0) {
-    auto owner = OwnerWatch::start(loop_, spec.owner, boot_id_, [this, id] { on_owner_ended(id); });
+    auto owner = outside_.processes->watch(spec.owner, [this, id] { on_owner_ended(id); });
     record->owner_ended = !owner && owner.error().code() == ESRCH;
     if (record->owner_ended && spec.end_with_owner && stored != nullptr)
       return fail(ESTALE, "its owner: " + owner.error().message());
@@ -266,8 +271,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto watch = very_one ? outside_.links->watch_link(netns, placed->ifindex, std::move(observer))
                         : outside_.links->watch_link(netns, spec.netdev, std::move(observer));
   if (!watch && very_one && watch.error().code() == ENODEV)
-    return fail(ENODEV, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
-                            "' that it was created on does not exist");
+    return fail(ENXIO, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
+                           "' that it was created on does not exist");
   if (!watch) return pass(std::move(watch.error()), "netns '" + spec.netns + "'");
   record->watch = std::move(*watch);
   record->link = record->watch.link();

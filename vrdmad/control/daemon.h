@@ -44,7 +44,7 @@
 #include "vrdmad/control/event_log.h"
 #include "vrdmad/control/netdev_search.h"
 #include "vrdmad/control/outside.h"
-#include "vrdmad/control/owner_watch.h"
+#include "vrdmad/control/processes.h"
 #include "vrdmad/control/quarantine.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/sysfs_tree.h"
@@ -154,12 +154,13 @@ class Daemon final : public AdminBackend, public HookBackend {
   struct Lost {
     StoredVdev vdev;
     std::string reason;
-    std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
-    OwnerWatches containers;            // as Record::containers
-    std::shared_ptr<void> netns_dir;    // null: of another boot
-    // Of a pending vdevice: its empty sysfs tree, which containers mount, with all files closed;
-    // tells when the links of its namespace change.
+    std::unique_ptr<Processes::Watch> owner;  // null: it has none, or its owner has ended
+    OwnerWatches containers;                  // as Record::containers
+    std::shared_ptr<void> netns_dir;          // null: of another boot
+    // Null: of another boot. Of a pending vdevice an empty one, which containers mount; otherwise
+    // what was made before. All files are closed.
     std::unique_ptr<SysfsTree> sysfs;
+    // Of a pending vdevice: tells when the links of its namespace change.
     std::shared_ptr<void> netns_watch;
     bool leaving = false;     // being deleted: not restored any more
     bool had_netdev = false;  // of a pending one: operators know that it was lost
@@ -169,7 +170,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   };
 
   // `spec` must be canonical(). If `stored` is not null, restores the vdevice; if it was not
-  // pending, on the same netdev with those of its GIDs that remain; apply() adds the others.
+  // pending, on the same netdev with those of its GIDs that remain; apply() adds the others. ENXIO:
+  // that netdev has gone.
   base::Result<std::unique_ptr<Record>> make(uint64_t id, const VdevSpec& spec,
                                              const netns::Netns& netns, const StoredVdev* stored);
   // `netdev`: for a pending vdevice; empty: none is known.
@@ -177,6 +179,8 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                    const std::string& netdev);
   Record& enter(std::unique_ptr<Record> record);
   Lost& enter(StoredVdev vdev, const std::string& reason);
+  // A vdevice that make_again() could not restore.
+  Lost& enter_again(StoredVdev vdev, const base::Error& why);
   Lost take_lost(uint64_t id);
   static constexpr uint64_t kIdsAtOnce = 1000;
   [[nodiscard]] uint64_t new_id();
@@ -186,12 +190,12 @@ class Daemon final : public AdminBackend, public HookBackend {
                             std::vector<Lost>* replaced, const std::string& waits = "");
   base::Result<VdevInfo> finish(const Begun& begun, const VdevSpec& spec,
                                 std::vector<Lost> replaced);
+  void put_back(std::vector<Lost>* replaced);  // they are not
   // EEXIST: it differs from `wanted`.
   base::Result<Begun> existing(uint64_t id, const VdevSpec& wanted);
   // Resolves an operator's reference. ENODEV with the reason: the vdevice is lost.
   base::Result<Record*> find(const std::string& reference);
   [[nodiscard]] Record* find(uint64_t id);
-  static std::string boot_id();
   [[nodiscard]] std::shared_ptr<void> hold_netns_dir(uint64_t cookie);
   [[nodiscard]] uint32_t free_number(uint64_t cookie, uint32_t wanted) const;
   base::Result<netns::Netns> locate(const StoredVdev& stored);
@@ -258,15 +262,20 @@ class Daemon final : public AdminBackend, public HookBackend {
   // EPERM: of the kinds in `terms.lowered`, the vdevice would get more than its budgets give.
   [[nodiscard]] base::Result<void> check_lowered(const VdevSpec& spec, const Terms& terms);
   void leave(uint64_t id, const Container& container, const std::string& reason);
+  // Whether other containers than that of `spec`, for which it is made, have the vdevice by now.
+  // Each waits for the disk by itself.
+  [[nodiscard]] bool is_joined(uint64_t id, const VdevSpec& spec);
   [[nodiscard]] VdevSpec* spec_of(uint64_t id);  // nullptr: there is no such vdevice
   // In the namespace of a container's process. Any thread but the control thread, because the
   // kernel may need long for it. ENODEV, ENOTUNIQ, E2BIG: the vdevice waits for it.
-  [[nodiscard]] static base::Result<std::string> netdev_for(pid_t pid, const std::string& wanted);
+  [[nodiscard]] static base::Result<std::string> netdev_for(const Processes& processes, pid_t pid,
+                                                            const std::string& wanted);
   base::Result<Lost*> make_pending(uint64_t id, const VdevSpec& spec, const netns::Netns& netns,
                                    const std::string& reason);
   void await_netdev(Lost& lost, const netns::Netns& netns);
   // Of a container's vdevice, whose netdev has gone: it becomes pending.
   void await_another_netdev(Record& record, const std::string& reason);
+  Lost& enter_without_netdev(StoredVdev vdev, const std::string& reason);
   void look_for_netdev(const Lost& lost);
   void on_netdev(uint64_t id, const base::Result<std::string>& netdev);
   // The vdevices' workers: daemon_workers.cc.
@@ -412,6 +421,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   void show_sysfs(Record& record);
   // The same if it had one before it was restored, because programs may have it mounted.
   void show_sysfs_again(Record& record);
+  // Removes the tree of a vdevice that is entered again, unless `to` shows the same files now.
+  static void hand_over(std::unique_ptr<SysfsTree> files, const SysfsTree* to);
   void on_link_changed(uint64_t id, const netns::Link& link);
   void on_link_gone(uint64_t id, netns::Gone gone);
   // Calls `then` when its worker executes nothing of it any more, or is silent for too long.
@@ -485,7 +496,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::EventLoop::Timer orphans_again_;
   std::map<std::string, std::weak_ptr<FabricPage>> fabric_counters_;  // by fabric
   const Joining* joining_ = nullptr;  // set while the vdevice is created
-  std::string boot_id_ = boot_id();
+  const std::string boot_id_;
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
   NetdevSearch netdev_search_;            // of pending vdevices

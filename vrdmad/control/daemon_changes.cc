@@ -99,7 +99,7 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
   std::vector<Lost> replaced;
   auto begun = call([&]() -> Result<Begun> {
     if (spec->owner.pid != 0) {
-      auto owner = OwnerWatch::identify(spec->owner, boot_id_);
+      auto owner = outside_.processes->identify(spec->owner);
       if (!owner) return pass(std::move(owner.error()));
       spec->owner = *owner;
     }
@@ -128,16 +128,15 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
   const Joining joining{fabric_of(spec, id), tenant_of(spec, id)};
   // The new vdevice is a member from now on; members give up GIDs beyond their own addresses.
   for (const uint64_t other : others) replaced->push_back(take_lost(other));
-  const auto put_back = [&] {
-    for (auto& lost : *replaced) enter(std::move(lost.vdev), lost.reason);
-    replaced->clear();
+  const auto undo = [&] {
+    put_back(replaced);
     members_changed(joining.fabric);
   };
   const std::vector<uint64_t> gone(others.begin(), others.end());
   if (!waits.empty()) {
     auto pending = make_pending(id, spec, netns, waits);
     if (!pending) {
-      put_back();
+      undo();
       return pass(std::move(pending.error()));
     }
     untold_.insert(id);
@@ -150,7 +149,7 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
   auto record = make(id, spec, netns, nullptr);
   joining_ = nullptr;
   if (!record) {
-    put_back();
+    undo();
     return pass(std::move(record.error()));
   }
   Record& made = enter(std::move(*record));
@@ -158,6 +157,14 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
   made.stored = stored_form(made);
   made.on_disk = outside_.writer->write(Store::Replacement{made.stored, gone}).share();
   return Begun{id, info(made), made.on_disk, false};
+}
+
+void Daemon::put_back(std::vector<Lost>* replaced) {
+  for (auto& lost : *replaced) {
+    const Lost& again = enter(std::move(lost.vdev), lost.reason);
+    hand_over(std::move(lost.sysfs), again.sysfs.get());
+  }
+  replaced->clear();
 }
 
 Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
@@ -172,18 +179,31 @@ Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
   return call([&]() -> Result<VdevInfo> {
     untold_.erase(begun.id);
     const Record* const record = find(begun.id);
+    if (!stored && is_joined(begun.id, spec)) {
+      tell(WatchEvent::Type::kAdded, record != nullptr ? info(*record) : info(lost_.at(begun.id)),
+           "created");
+      leave(begun.id, spec.containers.front(), "was not set up");
+      return not_created();
+    }
     if (!stored) {
       if (record != nullptr) take_out(begun.id);
       if (lost_.contains(begun.id)) members_changed(info(take_lost(begun.id)).fabric);
       forget_later(begun.id);  // a change of its link may be about to be stored
-      for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
       if (!replaced.empty() && !retry_.active()) retry_later();
+      put_back(&replaced);
       return not_created();
     }
     if (patience_.active()) adopt_those_that_can();
     forget_tenants();
-    for (const auto& lost : replaced) tell(WatchEvent::Type::kRemoved, info(lost), "replaced");
     const auto pending = lost_.find(begun.id);
+    const SysfsTree* const files = record != nullptr        ? record->sysfs.get()
+                                   : pending != lost_.end() ? pending->second.sysfs.get()
+                                                            : nullptr;
+    for (auto& lost : replaced) {
+      tell(WatchEvent::Type::kRemoved, info(lost), "replaced");
+      if (lost.vdev.netns_cookie == begun.info.netns_cookie)
+        hand_over(std::move(lost.sysfs), files);
+    }
     // Its netdev may have changed, or ended, since the creation.
     const VdevInfo made = record != nullptr        ? info(*record)
                           : pending != lost_.end() ? info(pending->second)

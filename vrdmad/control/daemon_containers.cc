@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/base/out_of_files.h"
-#include "netns/routed_netdevs.h"
 #include "vrdmad/control/daemon_record.h"
 #include "vrdmad/control/same_spec.h"
 #include "vrdmad/hooks/person.h"
@@ -61,7 +60,7 @@ Result<OwnerWatches> Daemon::watch_containers(uint64_t id, VdevSpec* spec) {
   std::string reason;
   std::vector<Container> living;
   for (const auto& container : spec->containers) {
-    auto watch = OwnerWatch::start(loop_, container.init, boot_id_, [this, id, container] {
+    auto watch = outside_.processes->watch(container.init, [this, id, container] {
       // Deferred: the watch must not be destroyed inside its own callback.
       loop_.post([this, id, container] { leave(id, container, "has ended"); });
     });
@@ -118,6 +117,13 @@ Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
   begun.on_disk = record != nullptr ? store(*record).share()
                                     : outside_.writer->write(lost_.at(id).vdev).share();
   return begun;
+}
+
+bool Daemon::is_joined(uint64_t id, const VdevSpec& spec) {
+  const VdevSpec* const now = spec_of(id);
+  return now != nullptr &&
+         std::any_of(now->containers.begin(), now->containers.end(),
+                     [&](const auto& one) { return one != spec.containers.front(); });
 }
 
 Result<void> Daemon::check_most(const VdevSpec& spec, const Terms& terms) const {
@@ -242,7 +248,8 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
   container.init.boot_id = boot_id_;
   if (auto done = ensure_fabric(*spec, terms); !done) return pass(std::move(done.error()));
   // Before the control thread is called: the kernel may need long for it.
-  auto netdev = netdev_for(static_cast<pid_t>(container.init.pid), spec->netdev);
+  auto netdev =
+      netdev_for(*outside_.processes, static_cast<pid_t>(container.init.pid), spec->netdev);
   if (!netdev && base::out_of_files(netdev.error().code())) return pass(std::move(netdev.error()));
   if (netdev) spec->netdev = *netdev;
   std::vector<Lost> replaced;
@@ -321,8 +328,9 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
   tell(WatchEvent::Type::kChanged, info(*record), what);
 }
 
-Result<std::string> Daemon::netdev_for(pid_t pid, const std::string& wanted) {
-  auto routed = netns::routed_netdevs(pid);
+Result<std::string> Daemon::netdev_for(const Processes& processes, pid_t pid,
+                                       const std::string& wanted) {
+  auto routed = processes.netdevs(pid);
   if (!routed) return pass(std::move(routed.error()));
   return routed->choose(wanted);
 }
@@ -357,24 +365,28 @@ void Daemon::await_another_netdev(Record& record, const std::string& reason) {
     Record* const its = find(id);
     if (its == nullptr || its->leaving) return;  // it is deleted meanwhile
     StoredVdev waits = stored_form(*its);
-    waits.ifindex = 0;
-    waits.gids.clear();
-    waits.first_addresses.clear();
     const auto directory = its->netns_dir;  // which containers mount, as they do the files
-    if (its->sysfs != nullptr) its->sysfs->leave();
+    auto files = std::move(its->sysfs);
     take_out(id);
-    Lost& lost = enter(std::move(waits), reason);
-    lost.had_netdev = true;
-    outside_.writer->write_later(lost.vdev);
-    look_for_netdev(lost);
+    const Lost& lost = enter_without_netdev(std::move(waits), reason);
+    hand_over(std::move(files), lost.sysfs.get());
     tell(WatchEvent::Type::kChanged, info(lost), reason);
   });
 }
 
+Daemon::Lost& Daemon::enter_without_netdev(StoredVdev vdev, const std::string& reason) {
+  vdev.ifindex = 0;
+  vdev.gids.clear();
+  vdev.first_addresses.clear();
+  Lost& lost = enter(std::move(vdev), reason);
+  lost.had_netdev = true;
+  outside_.writer->write_later(lost.vdev);
+  look_for_netdev(lost);
+  return lost;
+}
+
 void Daemon::await_netdev(Lost& lost, const netns::Netns& netns) {
   const StoredVdev& vdev = lost.vdev;
-  lost.sysfs =
-      std::make_unique<SysfsTree>(run_dir_.sysfs_dir(vdev.netns_cookie) + "/" + vdev.spec.name);
   SysfsView view;
   view.name = vdev.spec.name;
   view.node_guid = vdev.node_guid.text();

@@ -59,8 +59,8 @@ struct Daemon::Record {
   bool many_addresses = false;       // the log says that not all are read
   Budgets::Allotment allotment;
   ParentShare share;
-  std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
-  OwnerWatches containers;            // those of spec.containers that have not ended
+  std::unique_ptr<Processes::Watch> owner;  // null: it has none, or its owner has ended
+  OwnerWatches containers;                  // those of spec.containers that have not ended
   std::shared_ptr<void> netns_dir;
   std::unique_ptr<SysfsTree> sysfs;  // none: no operator has wanted to see it
   uint64_t downs = 0;                // how often the link went down

@@ -29,12 +29,6 @@ bool is_of_process(const std::string& netns) {
 
 }  // namespace
 
-std::string Daemon::boot_id() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, id);
-  return id;
-}
-
 // Finds the namespace of a vdevice by the name that it was created with. Within one boot it must be
 // the same namespace. ESTALE: it has ended, or can never be found again.
 Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
@@ -56,7 +50,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& sto
                                                            const std::string& netdev) {
   const VdevSpec& spec = stored.spec;
   if (spec.end_with_owner)
-    if (auto owner = OwnerWatch::start(loop_, spec.owner, boot_id_, [] {});
+    if (auto owner = outside_.processes->watch(spec.owner, [] {});
         !owner && owner.error().code() == ESRCH)
       return fail(ESTALE, "its owner: " + owner.error().message());
   // Its namespace is found by a container that has not ended.
@@ -81,17 +75,30 @@ Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
   Lost& lost = lost_.insert_or_assign(id, Lost()).first->second;
   lost.vdev = std::move(vdev);
   lost.reason = reason;
-  if (same_boot) lost.netns_dir = hold_netns_dir(lost.vdev.netns_cookie);
+  if (same_boot) {
+    lost.netns_dir = hold_netns_dir(lost.vdev.netns_cookie);
+    // That of an earlier daemon, if it has made one.
+    lost.sysfs = std::make_unique<SysfsTree>(run_dir_.sysfs_dir(lost.vdev.netns_cookie) + "/" +
+                                             lost.vdev.spec.name);
+    lost.sysfs->take_over();
+  }
   if (auto containers = watch_containers(id, &lost.vdev.spec))
     lost.containers = std::move(*containers);
   if (lost.vdev.pending() && same_boot)
     if (const auto netns = locate(lost.vdev)) await_netdev(lost, *netns);
   if (lost.vdev.spec.owner.pid == 0) return lost;
   // Without the watch, the next retry notices the owner's end.
-  if (auto owner = OwnerWatch::start(loop_, lost.vdev.spec.owner, boot_id_,
-                                     [this, id] { on_owner_ended(id); }))
+  if (auto owner =
+          outside_.processes->watch(lost.vdev.spec.owner, [this, id] { on_owner_ended(id); }))
     lost.owner = std::move(*owner);
   return lost;
+}
+
+// A container's may get another netdev.
+Daemon::Lost& Daemon::enter_again(StoredVdev vdev, const base::Error& why) {
+  if (why.code() == ENXIO && !vdev.spec.containers.empty())
+    return enter_without_netdev(std::move(vdev), why.message());
+  return enter(std::move(vdev), why.message());
 }
 
 Daemon::Lost Daemon::take_lost(uint64_t id) {
@@ -127,7 +134,7 @@ Result<void> Daemon::restore_all() {
     if (!record) {
       spdlog::warn("vdevice {}: cannot be restored: {}", label, record.error().message());
       note("lost", stored.id, stored.spec, record.error().message());
-      enter(std::move(stored), record.error().message());
+      enter_again(std::move(stored), record.error());
       continue;
     }
     spdlog::info("vdevice {}: restored", label);
@@ -344,7 +351,6 @@ void Daemon::retry_later() {
 void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
   if (lost_.at(id).leaving) return;
   Lost lost = take_lost(id);  // frees its name and number for the restored vdevice
-  if (lost.sysfs != nullptr) lost.sysfs->leave();
   auto record = make_again(lost.vdev, netdev);
   if (!record && record.error().code() == ESTALE) {
     const VdevInfo last = info(lost);
@@ -353,7 +359,9 @@ void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
     return tell(WatchEvent::Type::kRemoved, last, record.error().message());
   }
   if (!record) {
-    enter(std::move(lost.vdev), record.error().message()).had_netdev = lost.had_netdev;
+    Lost& again = enter_again(std::move(lost.vdev), record.error());
+    again.had_netdev = again.had_netdev || lost.had_netdev;
+    hand_over(std::move(lost.sysfs), again.sysfs.get());
     return;
   }
   Record& made = enter(std::move(*record));
@@ -362,6 +370,7 @@ void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
     note("restored", made.id, made.spec, "it is no longer lost");
   apply(made);
   show_sysfs_again(made);
+  hand_over(std::move(lost.sysfs), made.sysfs.get());
   store_again(made);
   tell(WatchEvent::Type::kChanged, info(made), lost.vdev.pending() ? "completed" : "restored");
 }

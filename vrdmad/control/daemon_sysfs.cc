@@ -49,4 +49,8 @@ void Daemon::show_sysfs_again(Record& record) {
   if (::access(tree.c_str(), F_OK) == 0) show_sysfs(record);
 }
 
+void Daemon::hand_over(std::unique_ptr<SysfsTree> files, const SysfsTree* to) {
+  if (files != nullptr && to != nullptr) files->leave();
+}
+
 }  // namespace vrdma::vrdmad

@@ -1,25 +1,25 @@
-// Looks for the netdevs of pending vdevices, on a thread of its own: a tenant decides how long the
-// kernel needs to list the routes of his namespace.
+// Looks for the netdevs of pending vdevices, apart from the control thread: a tenant decides how
+// long the kernel needs to list the routes of his namespace.
 //
 // A namespace may change all the time, so that each look that was in vain doubles the delay before
 // the next one of that vdevice, from kSettled to kLongest. The delay is the first one again when
 // nothing was wanted for twice as long.
+//
+// Belongs to the control thread.
 #pragma once
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/event_loop.h"
+#include "vrdmad/control/aside.h"
 
 namespace vrdma::vrdmad {
 
@@ -29,17 +29,20 @@ class NetdevSearch {
   static constexpr base::Duration kSettled = std::chrono::milliseconds(50);
   static constexpr base::Duration kLongest = std::chrono::milliseconds(3200);
 
-  // The netdev for a vdevice in the namespace of a process; on the search's thread.
+  // The netdev for a vdevice in the namespace of a process; called aside, also after the end of
+  // the search.
   using Look = std::function<base::Result<std::string>(pid_t pid, const std::string& wanted)>;
-  // What was found; on the loop.
-  using Found = std::function<void(uint64_t vdevice, base::Result<std::string> netdev)>;
+  // What was found; not after the destructor.
+  using Found = std::function<void(uint64_t vdevice, const base::Result<std::string>& netdev)>;
 
-  NetdevSearch(base::EventLoop& loop, Look look, Found found);
-  ~NetdevSearch();  // on the loop's thread; `found` is not called any more
+  // `aside` is for this alone, and must outlive it.
+  NetdevSearch(base::EventLoop& loop, Aside& aside, Look look, Found found)
+      : loop_(loop), aside_(aside), look_(std::move(look)), found_(std::move(found)) {}
   NetdevSearch(const NetdevSearch&) = delete;
   NetdevSearch& operator=(const NetdevSearch&) = delete;
+  ~NetdevSearch() = default;
 
-  // Looks after a delay; once for several calls in that time. Any thread.
+  // Looks after a delay; once for several calls in that time.
   void want(uint64_t vdevice, pid_t pid, const std::string& wanted);
 
  private:
@@ -51,18 +54,19 @@ class NetdevSearch {
     base::Duration delay = kSettled;     // after `last`
   };
 
-  void run();
-  // The entry that is due first; forgets those that have no meaning any more.
-  [[nodiscard]] std::map<uint64_t, Entry>::iterator first(base::TimePoint now);
+  // Begins the look that is due, or waits for it.
+  void next();
+  void looked(uint64_t vdevice, const base::Result<std::string>& netdev);
 
   base::EventLoop& loop_;
+  Aside& aside_;
   const Look look_;
-  const std::shared_ptr<const Found> found_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  const Found found_;
   std::map<uint64_t, Entry> entries_;
-  bool ends_ = false;
-  std::thread thread_;
+  bool looks_ = false;
+  base::EventLoop::Timer timer_;
+  // What a look that has no end yet is told to.
+  const std::shared_ptr<NetdevSearch*> self_ = std::make_shared<NetdevSearch*>(this);
 };
 
 }  // namespace vrdma::vrdmad

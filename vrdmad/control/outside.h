@@ -1,5 +1,5 @@
-// What the daemon decides about but does not do itself: links, the disk, workers. Those of this
-// host, or of a simulation (tests/sim).
+// What the daemon decides about but does not do itself: links, the disk, workers, processes. Those
+// of this host, or of a simulation (tests/sim).
 #pragma once
 
 #include <functional>
@@ -9,7 +9,9 @@
 #include "core/base/event_loop.h"
 #include "netns/links.h"
 #include "vrdmad/broker/broker.h"
+#include "vrdmad/control/aside.h"
 #include "vrdmad/control/parent.h"
+#include "vrdmad/control/processes.h"
 #include "vrdmad/control/store_thread.h"
 #include "vrdmad/control/workers.h"
 
@@ -23,6 +25,8 @@ struct Outside {
   std::unique_ptr<netns::Links> links;
   std::unique_ptr<Writer> writer;
   StartWorker start_worker;
+  std::unique_ptr<Processes> processes;
+  std::unique_ptr<Aside> aside;  // of the search for netdevs
   std::vector<std::unique_ptr<Parent>> parents = find_parents();
   // Called again and again while a call of AdminBackend or HookBackend waits: runs a pass of the
   // loop, whose thread makes the call. Empty: another thread runs the loop, and calls block.

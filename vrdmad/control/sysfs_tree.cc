@@ -362,6 +362,8 @@ SysfsTree::~SysfsTree() {
   fs::remove_all(shown_.empty() ? dir_ + "~" : dir_, ignored);
 }
 
+void SysfsTree::take_over() { shown_ = found_in(dir_); }
+
 base::Result<void> SysfsTree::show(const SysfsView& view) {
   SysfsFiles wanted = sysfs_files(view);
   const PlainUmask umask;

@@ -68,8 +68,8 @@ using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
     const std::string& name, const rdma::TrafficCounters& traffic,
     const transport::roce::Counters& network, const std::vector<provisioning::Row>& rows);
 
-// Owns DIR, and DIR~ while the first show() builds it. The destructor removes it. The first show()
-// takes over a DIR that the previous daemon left, with all of its directories: they may be mounted.
+// Owns DIR, and DIR~ while the first show() builds it. The destructor removes it. A DIR that the
+// previous daemon left is taken over with all of its directories, which may be mounted.
 class SysfsTree {
  public:
   explicit SysfsTree(std::string dir) : dir_(std::move(dir)) {}
@@ -79,6 +79,8 @@ class SysfsTree {
 
   // Makes the files show `view`: writes those that changed and removes those that it no longer has.
   [[nodiscard]] base::Result<void> show(const SysfsView& view);
+  // Owns a DIR that is there; the first show() does so by itself.
+  void take_over();
   void leave() { left_ = true; }  // keeps DIR for the next daemon
   // After the first show(): the counters' files by path, open for writing. Call once.
   [[nodiscard]] std::map<std::string, base::Fd> counters() { return std::move(counters_); }

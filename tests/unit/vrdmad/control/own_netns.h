@@ -32,10 +32,12 @@ class OwnNetns : public testing::Test {
     settings.broker = std::make_shared<LocalBroker>();
     auto monitor = netns::Monitor::create(loop_.get());
     ASSERT_TRUE(monitor) << monitor.error().message();
-    auto started = Daemon::start(*loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1},
-                                 {std::move(*monitor), std::make_unique<StoreThread>(*store_),
-                                  worker_threads(*loop_, settings.broker), parents()},
-                                 std::make_shared<api::ClassFile>(classes_));
+    auto started = Daemon::start(
+        *loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1},
+        {std::move(*monitor), std::make_unique<StoreThread>(*store_),
+         worker_threads(*loop_, settings.broker), std::make_unique<HostProcesses>(*loop_),
+         std::make_unique<AsideThread>(), parents()},
+        std::make_shared<api::ClassFile>(classes_));
     ASSERT_TRUE(started) << started.error().message();
     daemon_ = std::move(*started);
     thread_ = std::thread([this] { loop_->run(); });

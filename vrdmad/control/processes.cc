@@ -1,8 +1,10 @@
-#include "vrdmad/control/owner_watch.h"
+#include "vrdmad/control/processes.h"
 
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <fstream>
 
 #include "core/base/out_of_files.h"
 #include "core/rdma/peer.h"
@@ -45,35 +47,47 @@ Result<Living> open_process(const Owner& owner) {
   return living;
 }
 
+struct PidfdWatch final : Processes::Watch {
+  base::Fd pidfd;
+  base::EventLoop::Watch watch;
+};
+
+std::string present_boot() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, id);
+  return id;
+}
+
 }  // namespace
 
-Result<Owner> OwnerWatch::identify(const Owner& said, const std::string& boot_id) {
-  if (!said.boot_id.empty() && said.boot_id != boot_id)
+HostProcesses::HostProcesses(base::EventLoop& loop) : HostProcesses(loop, present_boot()) {}
+
+Result<Owner> HostProcesses::identify(const Owner& said) {
+  if (!said.boot_id.empty() && said.boot_id != boot_id_)
     return fail(ESRCH, process_of(said) + " is from another boot");
   auto living = open_process(said);
   if (!living) return pass(std::move(living.error()), "the owner");
   if (said.start_time != 0 && said.start_time != living->start_time)
     return fail(ESRCH, "the owner: " + process_of(said) + " does not have start time " +
                            std::to_string(said.start_time));
-  return Owner{said.pid, living->start_time, boot_id};
+  return Owner{said.pid, living->start_time, boot_id_};
 }
 
-Result<std::unique_ptr<OwnerWatch>> OwnerWatch::start(base::EventLoop& loop, const Owner& owner,
-                                                      const std::string& boot_id,
-                                                      std::function<void()> ended) {
-  if (owner.boot_id != boot_id) return fail(ESRCH, process_of(owner) + " ended with its boot");
+Result<std::unique_ptr<Processes::Watch>> HostProcesses::watch(const Owner& owner,
+                                                               std::function<void()> ended) {
+  if (owner.boot_id != boot_id_) return fail(ESRCH, process_of(owner) + " ended with its boot");
   auto living = open_process(owner);
   if (!living) return pass(std::move(living.error()));
   if (living->start_time != owner.start_time)
     return fail(ESRCH, process_of(owner) + " has ended; another process has its pid");
-  std::unique_ptr<OwnerWatch> made(new OwnerWatch);
-  made->pidfd_ = std::move(living->pidfd);
+  auto made = std::make_unique<PidfdWatch>();
+  made->pidfd = std::move(living->pidfd);
   // The pidfd of a dead process stays readable, so the watch fires once; it must not be destroyed
   // inside its callback.
-  auto watch = loop.watch(made->pidfd_.get(), EPOLLIN | EPOLLONESHOT,
-                          [ended = std::move(ended)](uint32_t) { ended(); });
+  auto watch = loop_.watch(made->pidfd.get(), EPOLLIN | EPOLLONESHOT,
+                           [ended = std::move(ended)](uint32_t) { ended(); });
   if (!watch) return pass(std::move(watch.error()), "watch " + process_of(owner));
-  made->watch_ = std::move(*watch);
+  made->watch = std::move(*watch);
   return made;
 }
 

@@ -1,4 +1,4 @@
-#include "vrdmad/control/owner_watch.h"
+#include "vrdmad/control/processes.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ class Child {
   pid_t pid_;
 };
 
-class OwnerWatchTest : public testing::Test {
+class ProcessesTest : public testing::Test {
  protected:
   // Runs the loop until the owner's end is reported, or for `longest`.
   void run(std::chrono::milliseconds longest) {
@@ -49,16 +49,17 @@ class OwnerWatchTest : public testing::Test {
     };
   }
   std::unique_ptr<base::EventLoop> loop_ = base::EventLoop::create().value();
+  HostProcesses processes_{*loop_, kBoot}, after_reboot_{*loop_, "another boot"};
   int ends_ = 0;
 };
 
-TEST_F(OwnerWatchTest, tells_once_when_the_process_ends) {
+TEST_F(ProcessesTest, tells_once_when_the_process_ends) {
   Child child;
-  const auto owner = OwnerWatch::identify({child.pid(), 0, ""}, kBoot);
+  const auto owner = processes_.identify({child.pid(), 0, ""});
   ASSERT_TRUE(owner) << owner.error().message();
   EXPECT_GT(owner->start_time, 0U);
   EXPECT_EQ(owner->boot_id, kBoot);
-  const auto watch = OwnerWatch::start(*loop_, *owner, kBoot, ended());
+  const auto watch = processes_.watch(*owner, ended());
   ASSERT_TRUE(watch) << watch.error().message();
   run(std::chrono::milliseconds(20));
   EXPECT_EQ(ends_, 0);
@@ -67,34 +68,34 @@ TEST_F(OwnerWatchTest, tells_once_when_the_process_ends) {
   EXPECT_EQ(ends_, 1);
   run(std::chrono::milliseconds(20));
   EXPECT_EQ(ends_, 1);
-  const auto late = OwnerWatch::start(*loop_, *owner, kBoot, ended());
+  const auto late = processes_.watch(*owner, ended());
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code(), ESRCH);
-  EXPECT_EQ(OwnerWatch::identify({child.pid(), 0, ""}, kBoot).error().code(), ESRCH);
+  EXPECT_EQ(processes_.identify({child.pid(), 0, ""}).error().code(), ESRCH);
 }
 
-TEST_F(OwnerWatchTest, a_process_that_has_its_pid_is_not_the_owner) {
+TEST_F(ProcessesTest, a_process_that_has_its_pid_is_not_the_owner) {
   const Child child;
-  Owner owner = OwnerWatch::identify({child.pid(), 0, ""}, kBoot).value();
-  EXPECT_TRUE(OwnerWatch::identify(owner, kBoot));
+  Owner owner = processes_.identify({child.pid(), 0, ""}).value();
+  EXPECT_TRUE(processes_.identify(owner));
   ++owner.start_time;
-  const auto reused = OwnerWatch::start(*loop_, owner, kBoot, ended());
+  const auto reused = processes_.watch(owner, ended());
   ASSERT_FALSE(reused);
   EXPECT_EQ(reused.error().code(), ESRCH);
-  EXPECT_EQ(OwnerWatch::identify(owner, kBoot).error().code(), ESRCH);
+  EXPECT_EQ(processes_.identify(owner).error().code(), ESRCH);
   --owner.start_time;
-  EXPECT_TRUE(OwnerWatch::start(*loop_, owner, kBoot, ended()));
-  EXPECT_EQ(OwnerWatch::start(*loop_, owner, "another boot", ended()).error().code(), ESRCH);
-  EXPECT_EQ(OwnerWatch::identify(owner, "another boot").error().code(), ESRCH);
+  EXPECT_TRUE(processes_.watch(owner, ended()));
+  EXPECT_EQ(after_reboot_.watch(owner, ended()).error().code(), ESRCH);
+  EXPECT_EQ(after_reboot_.identify(owner).error().code(), ESRCH);
 }
 
-TEST_F(OwnerWatchTest, numbers_that_are_no_process_are_refused) {
-  EXPECT_EQ(OwnerWatch::identify({0, 0, ""}, kBoot).error().code(), EINVAL);
-  EXPECT_EQ(OwnerWatch::identify({UINT32_MAX, 0, ""}, kBoot).error().code(), EINVAL);
+TEST_F(ProcessesTest, numbers_that_are_no_process_are_refused) {
+  EXPECT_EQ(processes_.identify({0, 0, ""}).error().code(), EINVAL);
+  EXPECT_EQ(processes_.identify({UINT32_MAX, 0, ""}).error().code(), EINVAL);
   Child child;
   const uint32_t pid = child.pid();
   child.end();
-  const auto gone = OwnerWatch::identify({pid, 0, ""}, kBoot);
+  const auto gone = processes_.identify({pid, 0, ""});
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().message(), "the owner: there is no process " + std::to_string(pid));
   // A thread is not a process.
@@ -105,8 +106,7 @@ TEST_F(OwnerWatchTest, numbers_that_are_no_process_are_refused) {
     while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   while (thread_id == 0) std::this_thread::yield();
-  const auto of_thread =
-      OwnerWatch::identify({static_cast<uint32_t>(thread_id.load()), 0, ""}, kBoot);
+  const auto of_thread = processes_.identify({static_cast<uint32_t>(thread_id.load()), 0, ""});
   over = true;
   thread.join();
   EXPECT_EQ(of_thread.error().code(), EINVAL);
