@@ -157,9 +157,14 @@ void check_lost(const VdevInfo& vdev, const Model& model, Host& host) {
     return;
   }
   const auto named = host.namespaces.find(vdev.netns);
-  const bool there = named != host.namespaces.end() && !named->second.hidden &&
-                     named->second.cookie == known->second.cookie &&
-                     named->second.links.contains(known->second.ifindex);
+  const uint64_t cookie = known->second.cookie;
+  const uint32_t ifindex = known->second.ifindex;
+  const bool there =
+      named != host.namespaces.end() && !named->second.hidden &&
+      (cookie == 0 || named->second.cookie == cookie) &&
+      std::any_of(named->second.links.begin(), named->second.links.end(), [&](const auto& link) {
+        return ifindex == 0 ? link.second.name == vdev.netdev : link.first == ifindex;
+      });
   // Its budget, its GIDs or its name may be another's by now.
   if (there && vdev.lost.find("netns") != std::string::npos)
     throw Failure(name_of(vdev) + " is lost although its netdev is there: " + vdev.lost);
@@ -178,7 +183,7 @@ void check_containers_kept(const std::vector<VdevInfo>& list, const Model& model
       const auto its = model.containers.find(container.init.pid);
       if (its == model.containers.end())
         throw Failure(name_of(vdev) + " is of a container that nobody has started");
-      if (its->second.netns != vdev.netns_cookie)
+      if (its->second.lives && its->second.netns != vdev.netns_cookie)
         throw Failure(name_of(vdev) + " is of " + container.id + ", which is in another namespace");
       if (its->second.vdevice && *its->second.vdevice != vdev.id)
         throw Failure(name_of(vdev) + " is of " + container.id + ", which has another one");
@@ -303,7 +308,7 @@ void check_promises(Life& life, Model& model) {
     if (model.gone.contains(vdev.id)) throw Failure(name_of(vdev) + " was deleted, and is there");
     if (!model.vdevices.contains(vdev.id) && !take_doubtful(vdev, model))
       throw Failure(name_of(vdev) + " is there, and nobody has created it");
-    const Model::Vdevice& its = model.vdevices.at(vdev.id);
+    Model::Vdevice& its = model.vdevices.at(vdev.id);
     if (its.spec.name != vdev.name || (!its.of_containers && its.spec.netns != vdev.netns))
       throw Failure(name_of(vdev) + " was created as " + its.spec.netns + "/" + its.spec.name);
     if (its.qp && !is_lost(vdev) && limit_of(vdev, "qp") != *its.qp)
@@ -312,6 +317,10 @@ void check_promises(Life& life, Model& model) {
     if (const auto team = vdev.labels.find("team");
         its.team && *its.team != (team != vdev.labels.end() ? team->second : ""))
       throw Failure(name_of(vdev) + " has not the label team=" + *its.team);
+    if (its.cookie == 0 && !its.of_containers && !is_lost(vdev)) {
+      its.cookie = vdev.netns_cookie;
+      its.ifindex = vdev.ifindex;
+    }
     model.last_id = std::max(model.last_id, vdev.id);
   }
   for (const auto& [id, one] : model.vdevices)

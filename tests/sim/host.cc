@@ -46,6 +46,14 @@ netns::RoutedNetdevs Host::routed(uint64_t cookie) {
   return routed;
 }
 
+void Host::reboot() {
+  namespaces.clear();
+  processes.clear();
+  last_cookie_ = kFirstCookie;
+  last_ifindex_ = 1;
+  boot_id = "boot " + std::to_string(++boots_);
+}
+
 uint32_t Host::start_process(uint64_t netns) {
   processes.emplace(++last_pid_, Process{last_pid_ + 1'000'000, netns});
   return last_pid_;

@@ -74,7 +74,7 @@ class Host {
   // By name. A name may go, and come again for another namespace.
   std::map<std::string, Namespace> namespaces;
   std::map<uint32_t, Process> processes;  // that live, by pid
-  const std::string boot_id = "this boot";
+  std::string boot_id = "boot 1";
   std::function<void(const std::string&)> say = [](const std::string&) {};
 
   // Calls `what` later, on the simulation's thread, outside of the daemon's loop.
@@ -97,6 +97,8 @@ class Host {
   // The netdevs of a namespace that have addresses.
   [[nodiscard]] netns::RoutedNetdevs routed(uint64_t cookie);
 
+  // While no vrdmad runs: nothing remains but the disk, and numbers come again, except pids.
+  void reboot();
   // Returns its pid.
   [[nodiscard]] uint32_t start_process(uint64_t netns);
   // A namespace of processes ends with the last of them.
@@ -109,7 +111,8 @@ class Host {
 
  private:
   std::multimap<base::TimePoint, std::function<void()>> agenda_;
-  uint64_t last_cookie_ = 1000;
+  static constexpr uint64_t kFirstCookie = 1000;
+  uint64_t last_cookie_ = kFirstCookie, boots_ = 1;
   uint32_t last_ifindex_ = 1, last_pid_ = 100;
 };
 

@@ -18,6 +18,7 @@ inline constexpr const char* kSharedClass = "c0";
 struct Model {
   struct Vdevice {
     vrdmad::VdevSpec spec;
+    // 0: not known, after a reboot or of a container.
     uint64_t cookie = 0;
     uint32_t ifindex = 0;
     // The limit on queue pairs. None: a change was interrupted, or it is a default.
@@ -64,7 +65,15 @@ struct Model {
   }
   void link_ended(uint32_t ifindex) {
     for (auto& [id, one] : vdevices)
-      if (one.ifindex == ifindex && !one.of_containers) one.may_be_gone = true;
+      if ((one.ifindex == ifindex || one.ifindex == 0) && !one.of_containers)
+        one.may_be_gone = true;
+  }
+  void rebooted() {
+    for (auto& [id, one] : vdevices) {
+      one.cookie = one.ifindex = 0;
+      if (one.owner != 0) one.may_be_gone = true;
+    }
+    for (auto& [pid, one] : containers) one.lives = false;
   }
 };
 

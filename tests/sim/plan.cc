@@ -40,6 +40,7 @@ constexpr std::array kKinds{
     Kind{Do::kSlowDisk, 3, "the disk gets slow or fast"},
     Kind{Do::kFullDisk, 4, "the disk is full or emptied"},
     Kind{Do::kRestart, 3, "vrdmad is restarted"},
+    Kind{Do::kReboot, 2, "the host is booted again"},
     Kind{Do::kCrash, 4, "vrdmad crashes"},
     Kind{Do::kCheck, 6, "check"},
 };

@@ -41,7 +41,8 @@ enum class Do : uint8_t {
   kSlowDisk,          // or fast again
   kFullDisk,          // or emptied
   kRestart,           // vrdmad stops and starts
-  kCrash,             // the same without the first
+  kReboot,
+  kCrash,  // the same without the first
   // what must hold, as soon as nothing is on its way
   kCheck,
 };

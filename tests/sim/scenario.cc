@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "tests/sim/check.h"
@@ -19,18 +20,8 @@ namespace {
 // Few of each, so that they meet.
 const std::vector<std::string> kNames{"v0", "v1", "v2"}, kNamespaces{"n0", "n1", "n2"},
     kNetdevs{"e0", "e1"}, kTenants{"", "t0", "t1"}, kFabrics{"", "", "f0"};
-// Classes of containers. One waits for a netdev of that name, the other for any.
-struct Class {
-  std::string name, netdev, tenant, fabric;
-};
-const std::vector<Class> kClasses{{kSharedClass, "e0", "t0", ""}, {"c1", "", "", "f0"}};
-constexpr uid_t kUser = 1000;
-constexpr uint64_t kMostOfUser = 3, kMostContainers = 6;
 const std::vector<Reach> kReaches{Reach::kHost, Reach::kNetwork, Reach::kWire};
 constexpr uint64_t kAddresses = 5;
-constexpr int kCallsAtOnce = 4;
-// A call may wait for a worker that is stopped, twice, and for two commits of a slow disk.
-constexpr auto kLongestCall = seconds(20);
 constexpr auto kSlowCommit = seconds(3);
 // Longer than the daemon's longest pause before it looks for what is lost.
 constexpr auto kLongEnough = seconds(31);
@@ -55,37 +46,6 @@ void Scenario::say(const std::string& what) {
   char time[32];
   std::snprintf(time, sizeof time, "%9.4f ", at.count());
   trace_->push_back(time + std::string(static_cast<size_t>(2 * calls_), ' ') + what);
-}
-
-template <class Call>
-auto Scenario::call(const std::string& what, bool is_change, Call make) -> decltype(make()) {
-  say(what);
-  struct Mark {
-    Mark(Scenario& its, bool change) : scenario(its), is_change(change) {
-      ++scenario.calls_;
-      if (is_change) scenario.changing_ = true;
-    }
-    ~Mark() {
-      --scenario.calls_;
-      if (is_change) scenario.changing_ = false;
-    }
-    Mark(const Mark&) = delete;
-    Mark& operator=(const Mark&) = delete;
-    Scenario& scenario;
-    const bool is_change;
-  };
-  const auto begun = machine_.host.time.now();
-  const auto outer = std::exchange(within_, base::Duration(0));
-  auto result = [&] {
-    const Mark mark(*this, is_change);
-    return make();
-  }();
-  const base::Duration took = machine_.host.time.now() - begun;
-  if (took - within_ > kLongestCall) throw Failure("not answered in time: " + what);
-  within_ = outer + took;
-  if constexpr (requires { result.error(); })
-    say((result ? "done: " : result.error().message() + ": ") + what);
-  return result;
 }
 
 netns::Link* Scenario::any_link(Chance& chance) {
@@ -272,117 +232,6 @@ void Scenario::new_link(Chance& chance) {
   add_link(&its->second, name, chance);
 }
 
-// In a new namespace, or beside others in theirs. A runtime may make the netdev later.
-void Scenario::start_container(Chance& chance) {
-  Host& host = machine_.host;
-  std::vector<uint64_t> pods;
-  for (const auto& [name, one] : host.namespaces)
-    if (one.of_processes) pods.push_back(one.cookie);
-  uint64_t living = 0;
-  for (const auto& [pid, one] : model_.containers) living += one.lives ? 1 : 0;
-  if (living >= kMostContainers) return;
-  uint64_t netns = 0;
-  if (!pods.empty() && chance.one_in(2)) {
-    netns = chance.of(pods);
-  } else {
-    netns = host.new_cookie();
-    Namespace& made = host.namespaces["pod" + std::to_string(netns)];
-    made.cookie = netns;
-    made.of_processes = true;
-    if (!chance.one_in(3))
-      add_link(&made, kNetdevs.front(), chance);
-    else
-      host.after(chance.up_to(seconds(1)), [this, netns, seed = chance.below(UINT64_MAX)] {
-        Namespace* const its = machine_.host.of_cookie(netns);
-        if (its == nullptr || !its->links.empty()) return;
-        Chance later(seed);
-        add_link(its, kNetdevs.front(), later);
-        machine_.host.links_changed();
-      });
-  }
-  const uint32_t pid = host.start_process(netns);
-  model_.containers[pid] = {"container" + std::to_string(pid), chance.of(kClasses).name, netns,
-                            std::nullopt};
-  call_hook(pid, chance);
-}
-
-void Scenario::call_hook(uint32_t pid, Chance& chance) {
-  Host& host = machine_.host;
-  if (!host.processes.contains(pid)) return;
-  const Model::Container asked = model_.containers.at(pid);
-  const Class& its = *std::find_if(kClasses.begin(), kClasses.end(), [&](const Class& one) {
-    return one.name == asked.device_class;
-  });
-  using Backend = vrdmad::HookBackend;
-  VdevSpec spec;
-  spec.name = "vrdma0";
-  spec.netns = "pid:" + std::to_string(pid);
-  spec.netdev = its.netdev;
-  spec.tenant = its.tenant;
-  spec.fabric = its.fabric;
-  spec.labels = {{Backend::kContainerLabel, asked.id}, {Backend::kClassLabel, its.name}};
-  spec.containers = {{asked.id, {pid, host.processes.at(pid).start_time, ""}}};
-  Backend::Terms terms;
-  terms.shared = its.name == kSharedClass;
-  terms.most = kMostOfUser;
-  if (chance.one_in(2)) {
-    terms.owner = kUser;
-    spec.labels[Backend::kUserLabel] = std::to_string(kUser);
-  }
-  base::Result<Backend::Given> given = base::fail(EINTR, "interrupted");
-  model_.containers.at(pid).doubtful = true;
-  try {
-    given = call("a hook wants a vdevice of class " + asked.device_class + " for process " +
-                     std::to_string(pid) + " in the namespace " + std::to_string(asked.netns),
-                 false, [&] {
-                   return life_->daemon().give(spec, netns::Netns{base::Fd(), asked.netns}, terms);
-                 });
-  } catch (const End&) {
-    // The hook asks the next daemon, or its container is removed.
-    const bool again = chance.one_in(2);
-    host.after(chance.up_to(seconds(3)), [this, pid, again, seed = chance.below(UINT64_MAX)] {
-      if (again)
-        call_hook_again(pid, seed);
-      else
-        end_process(pid);
-    });
-    throw;
-  }
-  model_.containers.at(pid).doubtful = false;
-  if (!given) return end_process(pid);
-  // An operator may have deleted it meanwhile.
-  if (!model_.gone.contains(given->vdevice)) {
-    model_.containers.at(pid).vdevice = given->vdevice;
-    Model::Vdevice& vdevice = model_.vdevices[given->vdevice];
-    if (!vdevice.of_containers) {
-      VdevSpec as_made = spec;
-      as_made.name = given->name;  // another one had that
-      vdevice = {as_made, asked.netns, 0, std::nullopt, false, "", true, 0};
-    }
-  }
-  if (!chance.one_in(6)) return;
-  say("the hook of process " + std::to_string(pid) + " fails");
-  model_.containers.at(pid).vdevice.reset();
-  life_->daemon().take_back(given->vdevice, spec.containers.front());
-  end_process(pid);
-}
-
-void Scenario::call_hook_again(uint32_t pid, uint64_t seed) {
-  if (stopping_ || calls_ >= kCallsAtOnce) {
-    machine_.host.after(milliseconds(10), [this, pid, seed] { call_hook_again(pid, seed); });
-    return;
-  }
-  Chance chance(seed);
-  call_hook(pid, chance);
-}
-
-void Scenario::end_process(uint32_t pid) {
-  if (!machine_.host.processes.contains(pid)) return;
-  say("process " + std::to_string(pid) + " ends");
-  machine_.host.end_process(pid);
-  model_.process_ended(pid);
-}
-
 void Scenario::end_link(Chance& chance) {
   const netns::Link* const link = any_link(chance);
   if (link == nullptr) return;
@@ -517,6 +366,8 @@ void Scenario::act(const Action& action) {
       return say(machine_.disk.full ? "the disk is full" : "the disk has room");
     case Do::kRestart:
       throw End{calls_ > 0};
+    case Do::kReboot:
+      throw End{true, true};
     case Do::kCrash:
       throw End{true};
     case Do::kCheck:
@@ -581,12 +432,27 @@ void Scenario::live(base::TimePoint until) {
 }
 
 void Scenario::end(End how) {
-  say(how.crash ? "vrdmad crashes" : "vrdmad stops");
+  say(how.reboot ? "the host ends" : how.crash ? "vrdmad crashes" : "vrdmad stops");
   stopping_ = true;
   changing_ = false;
   within_ = {};
   if (how.crash && life_ != nullptr) life_->crash();
   life_.reset();
+  if (how.reboot) reboot();
+}
+
+// Of the namespaces that have names, some are made at once and others later.
+void Scenario::reboot() {
+  machine_.host.reboot();
+  model_.rebooted();
+  std::filesystem::remove_all(machine_.directory + "/run");
+  for (const auto& name : kNamespaces) {
+    if (machine_.host.chance.one_in(2)) continue;
+    Namespace& made = machine_.host.namespaces[name];
+    made.cookie = machine_.host.new_cookie();
+    for (const auto& netdev : kNetdevs)
+      if (!machine_.host.chance.one_in(4)) add_link(&made, netdev, machine_.host.chance);
+  }
 }
 
 }  // namespace vrdma::sim

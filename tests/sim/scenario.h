@@ -12,6 +12,11 @@
 
 namespace vrdma::sim {
 
+// Calls that wait, at most.
+inline constexpr int kCallsAtOnce = 4;
+// One may wait for a worker that is stopped, twice, and for two commits of a slow disk.
+inline constexpr auto kLongestCall = std::chrono::seconds(20);
+
 class Scenario {
  public:
   // `directory`: an empty one.
@@ -23,7 +28,7 @@ class Scenario {
  private:
   // vrdmad ends in the middle of what is on the stack.
   struct End {
-    bool crash = false;
+    bool crash = false, reboot = false;
   };
 
   void act(const Action& action);
@@ -49,6 +54,7 @@ class Scenario {
   void start();
   void end(End how);
   void recover();
+  void reboot();
 
   [[nodiscard]] netns::Link* any_link(Chance& chance);
   [[nodiscard]] std::optional<uint64_t> any_vdevice(Chance& chance);
@@ -68,5 +74,36 @@ class Scenario {
   std::vector<std::string>* trace_ = nullptr;
   base::TimePoint begun_{};
 };
+
+template <class Call>
+auto Scenario::call(const std::string& what, bool is_change, Call make) -> decltype(make()) {
+  say(what);
+  struct Mark {
+    Mark(Scenario& its, bool change) : scenario(its), is_change(change) {
+      ++scenario.calls_;
+      if (is_change) scenario.changing_ = true;
+    }
+    ~Mark() {
+      --scenario.calls_;
+      if (is_change) scenario.changing_ = false;
+    }
+    Mark(const Mark&) = delete;
+    Mark& operator=(const Mark&) = delete;
+    Scenario& scenario;
+    const bool is_change;
+  };
+  const auto begun = machine_.host.time.now();
+  const auto outer = std::exchange(within_, base::Duration(0));
+  auto result = [&] {
+    const Mark mark(*this, is_change);
+    return make();
+  }();
+  const base::Duration took = machine_.host.time.now() - begun;
+  if (took - within_ > kLongestCall) throw Failure("not answered in time: " + what);
+  within_ = outer + took;
+  if constexpr (requires { result.error(); })
+    say((result ? "done: " : result.error().message() + ": ") + what);
+  return result;
+}
 
 }  // namespace vrdma::sim

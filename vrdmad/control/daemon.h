@@ -179,6 +179,7 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                    const std::string& netdev);
   Record& enter(std::unique_ptr<Record> record);
   Lost& enter(StoredVdev vdev, const std::string& reason);
+  void enter_names(const StoredVdev& vdev);  // of a lost one, in the directory
   // A vdevice that make_again() could not restore.
   Lost& enter_again(StoredVdev vdev, const base::Error& why);
   Lost take_lost(uint64_t id);
@@ -191,6 +192,11 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<VdevInfo> finish(const Begun& begun, const VdevSpec& spec,
                                 std::vector<Lost> replaced);
   void put_back(std::vector<Lost>* replaced);  // they are not
+  // Why a call cannot go on with a vdevice that was there when it began.
+  [[nodiscard]] tl::unexpected<base::Error> fail_without(uint64_t id,
+                                                         const std::string& name) const;
+  // The creation or change is on disk, or is not: stores what has changed meanwhile.
+  void end_doubt(uint64_t id);
   // EEXIST: it differs from `wanted`.
   base::Result<Begun> existing(uint64_t id, const VdevSpec& wanted);
   // Resolves an operator's reference. ENODEV with the reason: the vdevice is lost.
@@ -232,6 +238,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::future<base::Result<void>> store(Record& record);
   // Stores a change that no operator waits for.
   void store_again(Record& record);
+  void store_again(const Lost& lost);
   void forget_later(uint64_t id);
   void on_owner_ended(uint64_t id);
   void end_by_itself(uint64_t id, const std::string& reason);
@@ -505,6 +512,9 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::map<uint64_t, WatchCallback> subscribers_;
   // Vdevices whose creation is not on disk yet: no subscriber knows them.
   std::set<uint64_t> untold_;
+  // Vdevices of which the disk may refuse the creation, or a change of the spec: nothing else of
+  // them is stored until that is known.
+  std::set<uint64_t> in_doubt_;
   uint64_t next_subscriber_ = 1;
   uint64_t vdevs_revision_ = 1;  // of what subscribers were told
 };

@@ -140,6 +140,7 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
       return pass(std::move(pending.error()));
     }
     untold_.insert(id);
+    in_doubt_.insert(id);
     members_changed(joining.fabric);
     return Begun{id, info(**pending),
                  outside_.writer->write(Store::Replacement{(*pending)->vdev, gone}).share(), false};
@@ -154,6 +155,7 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
   }
   Record& made = enter(std::move(*record));
   untold_.insert(id);
+  in_doubt_.insert(id);
   made.stored = stored_form(made);
   made.on_disk = outside_.writer->write(Store::Replacement{made.stored, gone}).share();
   return Begun{id, info(made), made.on_disk, false};
@@ -164,6 +166,7 @@ void Daemon::put_back(std::vector<Lost>* replaced) {
     const Lost& again = enter(std::move(lost.vdev), lost.reason);
     hand_over(std::move(lost.sysfs), again.sysfs.get());
   }
+  if (!replaced->empty() && !retry_.active()) retry_later();
   replaced->clear();
 }
 
@@ -179,7 +182,10 @@ Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
   return call([&]() -> Result<VdevInfo> {
     untold_.erase(begun.id);
     const Record* const record = find(begun.id);
-    if (!stored && is_joined(begun.id, spec)) {
+    const bool stays = stored || is_joined(begun.id, spec);
+    in_doubt_.erase(begun.id);
+    if (stays) end_doubt(begun.id);
+    if (!stored && stays) {
       tell(WatchEvent::Type::kAdded, record != nullptr ? info(*record) : info(lost_.at(begun.id)),
            "created");
       leave(begun.id, spec.containers.front(), "was not set up");
@@ -188,8 +194,7 @@ Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
     if (!stored) {
       if (record != nullptr) take_out(begun.id);
       if (lost_.contains(begun.id)) members_changed(info(take_lost(begun.id)).fabric);
-      forget_later(begun.id);  // a change of its link may be about to be stored
-      if (!replaced.empty() && !retry_.active()) retry_later();
+      forget_later(begun.id);  // a container that joined it, and ended, may be about to be stored
       put_back(&replaced);
       return not_created();
     }
@@ -259,6 +264,19 @@ Result<VdevKey> Daemon::delete_in_turn(const std::string& name) {
   });
 }
 
+tl::unexpected<base::Error> Daemon::fail_without(uint64_t id, const std::string& name) const {
+  if (const auto lost = lost_.find(id); lost != lost_.end())
+    return fail(ENODEV, "vdevice '" + name + "' is lost: " + lost->second.reason);
+  return fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile");
+}
+
+// The vdevice may have lost its netdev, or got another, since it was written.
+void Daemon::end_doubt(uint64_t id) {
+  in_doubt_.erase(id);
+  if (Record* const record = find(id)) return store_again(*record);
+  if (const auto lost = lost_.find(id); lost != lost_.end()) store_again(lost->second);
+}
+
 Result<VdevInfo> Daemon::set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) {
   const std::lock_guard one_at_a_time(changes_);
@@ -282,14 +300,13 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
         },
         [&, id, done](const ToControl* answer) {
           Record* const its = find(id);
-          if (its == nullptr || its->leaving)
-            return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
+          if (its == nullptr || its->leaving) return done(fail_without(id, name));
           if (auto ok = result_of(answer, its->label); !ok)
             return done(pass(std::move(ok.error())));
           // Store it first, because a limit that was set cannot always be taken back.
           before = its->spec.quota;
           merge(settings, &its->spec.quota);
-          its->spec_in_doubt = true;
+          in_doubt_.insert(id);
           done(Begun{id, {}, store(*its).share(), true});
         });
   });
@@ -297,14 +314,14 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
   const Result<void> stored = wait_for(begun->on_disk);
   std::shared_future<Result<void>> undone;
   auto result = call_later<Result<VdevInfo>>([&](auto done) {
-    Record* const record = find(begun->id);
-    if (record == nullptr)
-      return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
-    record->spec_in_doubt = false;
-    if (!stored) record->spec.quota = before;
-    store_again(*record);  // what has changed meanwhile
+    VdevSpec* const spec = spec_of(begun->id);
+    if (spec != nullptr && !stored) spec->quota = before;
+    end_doubt(begun->id);
+    if (spec == nullptr) return done(fail_without(begun->id, name));
     if (!stored)
       return done(pass(stored.error(), "the quota of vdevice '" + name + "' is unchanged"));
+    Record* const record = find(begun->id);
+    if (record == nullptr) return done(info(lost_.at(begun->id)));  // its netdev ended meanwhile
     const auto had = record->allotment.settings();
     const bool was_limited = record->allotment.limited();
     record->allotment.change(settings);
@@ -316,8 +333,8 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
         },
         [&, had, was_limited, done](const ToControl* answer) {
           Record* const its = find(begun->id);
-          if (its == nullptr)
-            return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
+          if (its == nullptr && lost_.contains(begun->id)) return done(info(lost_.at(begun->id)));
+          if (its == nullptr) return done(fail_without(begun->id, name));
           auto ok = result_of(answer, its->label);
           if (ok) ok = its->cm->set_limits(settings);
           if (!ok) {
@@ -358,21 +375,24 @@ Result<VdevInfo> Daemon::set_labels(const std::string& name, const LabelChange& 
     labels = std::move(*changed);
     its.stored = stored_form(its);
     its.stored.spec.labels = labels;
-    its.spec_in_doubt = true;
+    in_doubt_.insert(its.id);
     return Begun{its.id, {}, outside_.writer->write(its.stored).share(), true};
   });
   if (!begun) return pass(std::move(begun.error()));
   const Result<void> stored = wait_for(begun->on_disk);
   return call([&]() -> Result<VdevInfo> {
-    Record* const its = find(begun->id);
-    if (its == nullptr) return fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile");
-    its->spec_in_doubt = false;
-    if (stored) its->spec.labels = labels;
-    store_again(*its);  // what has changed meanwhile
+    VdevSpec* const spec = spec_of(begun->id);
+    if (spec != nullptr && stored) spec->labels = labels;
+    end_doubt(begun->id);
+    if (spec == nullptr) return fail_without(begun->id, name);
     if (!stored) return pass(stored.error(), "the labels of vdevice '" + name + "' are unchanged");
-    directory_.add(its->id, entry_of(its->spec, its->link.netns_cookie, its->number, its->fabric,
-                                     its->tenant));
-    VdevInfo now = info(*its);
+    const Record* const its = find(begun->id);
+    if (its != nullptr)
+      directory_.add(its->id, entry_of(its->spec, its->link.netns_cookie, its->number, its->fabric,
+                                       its->tenant));
+    else
+      enter_names(lost_.at(begun->id).vdev);
+    VdevInfo now = its != nullptr ? info(*its) : info(lost_.at(begun->id));
     tell(WatchEvent::Type::kChanged, now, "labels changed");
     return now;
   });

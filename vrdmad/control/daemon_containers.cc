@@ -318,7 +318,7 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
   spdlog::info("vdevice {}: {}", label_of(spec->netns, spec->name), what);
   directory_.set_containers(id, container_ids(*spec));
   if (record == nullptr) {
-    if (const Lost& lost = lost_.at(id); !lost.leaving) outside_.writer->write_later(lost.vdev);
+    store_again(lost_.at(id));
     return;
   }
   record->label = label_of(spec->netns, spec->name);
@@ -380,7 +380,7 @@ Daemon::Lost& Daemon::enter_without_netdev(StoredVdev vdev, const std::string& r
   vdev.first_addresses.clear();
   Lost& lost = enter(std::move(vdev), reason);
   lost.had_netdev = true;
-  outside_.writer->write_later(lost.vdev);
+  store_again(lost);
   look_for_netdev(lost);
   return lost;
 }

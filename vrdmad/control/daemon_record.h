@@ -37,9 +37,7 @@ struct Daemon::Record {
   netns::Link link;
   StoredVdev stored;     // on disk, or queued
   bool leaving = false;  // being deleted: not stored any more
-  // The disk may refuse a change of its spec: nothing else of it is stored until that is known.
-  bool spec_in_doubt = false;
-  FabricSpec settings;  // of its fabric, and as its worker knows
+  FabricSpec settings;   // of its fabric, and as its worker knows
   [[nodiscard]] bool reaches_network() const { return settings.reach != Reach::kHost; }
   // See rdma::Fabric::near(): a vdevice on the wire is near those of its network namespace alone.
   [[nodiscard]] uint64_t island() const {

@@ -67,11 +67,15 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& sto
   return make(now.id, now.spec, *netns, &now);
 }
 
+void Daemon::enter_names(const StoredVdev& vdev) {
+  directory_.add(vdev.id, entry_of(vdev.spec, vdev.boot_id == boot_id_ ? vdev.netns_cookie : 0,
+                                   vdev.number, fabric_of(vdev), tenant_of(vdev.spec, vdev.id)));
+}
+
 Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
   const uint64_t id = vdev.id;
   const bool same_boot = vdev.boot_id == boot_id_;
-  directory_.add(id, entry_of(vdev.spec, same_boot ? vdev.netns_cookie : 0, vdev.number,
-                              fabric_of(vdev), tenant_of(vdev.spec, id)));
+  enter_names(vdev);
   Lost& lost = lost_.insert_or_assign(id, Lost()).first->second;
   lost.vdev = std::move(vdev);
   lost.reason = reason;
@@ -417,9 +421,14 @@ std::future<Result<void>> Daemon::store(Record& record) {
 
 void Daemon::store_again(Record& record) {
   StoredVdev now = stored_form(record);
-  if (record.leaving || record.spec_in_doubt || now == record.stored) return;
+  if (record.leaving || in_doubt_.contains(record.id) || now == record.stored) return;
   record.stored = now;
   outside_.writer->write_later(std::move(now));
+}
+
+void Daemon::store_again(const Lost& lost) {
+  if (lost.leaving || in_doubt_.contains(lost.vdev.id)) return;
+  outside_.writer->write_later(lost.vdev);
 }
 
 void Daemon::forget_later(uint64_t id) { outside_.writer->write_later(Store::Forgotten{id}); }
