@@ -79,6 +79,7 @@ ROWS = [
     (r"integration\.takeover\.direct", "all",
      "the accidents of a takeover: a lost vdevice, a second death, a program that deceives or dies meanwhile"),
     (r"integration\.half_told", "gate", ""),
+    (r"integration\.lacks", "gate", ""),
     (r"integration\.takeover_order", "all", "an order of messages that a takeover changes"),
     (r"integration\.workers", "gate", ""),
     (r"integration\.second_attempt\.", "all", "perftest -R, udpong, which do not wait for their peer"),
@@ -116,7 +117,7 @@ ROWS = [
     (r"integration\.hostile\.nobody", "release=gate dev=all", ""),
     (r"integration\.hostile\.root", "all", "the same attacks by root of a namespace"),
     (r"integration\.hostile$", "tsan=all", "a race of the daemon that only an attack meets"),
-    (r"integration\.hostile_(seats|anchors|becomes|hook_state)", "gate", ""),
+    (r"integration\.hostile_(seats|anchors|becomes|hook_state|returns)", "gate", ""),
     (r"integration\.hostile_", "all", "one attack each, which its name says"),
 
     # The network.

@@ -152,6 +152,7 @@ void scan_devices(std::vector<FoundDevice>* found) {
   const std::string directory = socket_directory();
   DIR* listing = directory.empty() ? nullptr : ::opendir(directory.c_str());
   if (listing == nullptr) {
+    if (errno == EMFILE) complain(EMFILE);
     if (!directory.empty() && errno == EACCES) complain(EACCES);
     if (!directory.empty() && errno == ENOENT) judge_named_run_directory();
     return;

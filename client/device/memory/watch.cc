@@ -98,13 +98,16 @@ bool Watch::start(const base::Fd& device) {
   has_clocks_ = self == static_cast<int>(::syscall(SYS_gettid));
   if (self == 0 || (!has_clocks_ && ::access("/proc/thread-self/schedstat", R_OK) != 0))
     return false;
-  events_ = std::move(events);
-  events_of_thread_ = events_.get();
   // Nothing beside the stack is in the same mapping, so that no conversion includes it.
   auto* const stack = static_cast<uint8_t*>(
       raw::mmap(nullptr, kStack + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  if (stack == MAP_FAILED || raw::mprotect(stack + kPage, kStack, PROT_READ | PROT_WRITE) != 0)
+  if (stack == MAP_FAILED) return false;
+  if (raw::mprotect(stack + kPage, kStack, PROT_READ | PROT_WRITE) != 0) {
+    raw::munmap(stack, kStack + 2 * kPage);
     return false;
+  }
+  events_ = std::move(events);
+  events_of_thread_ = events_.get();
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstack(&attributes, stack + kPage, kStack);
@@ -122,6 +125,7 @@ bool Watch::start(const base::Fd& device) {
         this);
   }
   ::pthread_attr_destroy(&attributes);
+  if (error != 0) raw::munmap(stack, kStack + 2 * kPage);
   if (error == 0 && test()) return true;
   events_.reset();  // the watcher has a descriptor of its own
   return false;
