@@ -37,7 +37,7 @@
 
 namespace vrdma::hook {
 
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr size_t kMostVdevices = 8;  // of a container
 
 struct Request {
@@ -50,6 +50,9 @@ struct Request {
   };
   uint32_t version = kVersion;
   Op op{};
+  // Not 0: its programs may have CAP_NET_ADMIN, and so exchange its netdevs and addresses.
+  uint32_t network_admin = 0;
+  uint32_t zero = 0;
   char container[128]{};  // the runtime's id of the container
   char pod[128]{};        // that of its pod or sandbox; empty: none
   // Of Kubernetes; empty: it is in no pod. Anybody can write these annotations, so vrdmad believes
@@ -70,7 +73,7 @@ struct Request {
   char reason[256]{};  // a sentence without a newline
 };
 static_assert(sizeof(Request) ==
-              8 + 128 + 128 + 64 + 256 + 64 + 64 + 64 + 64 + 64 + 16 + 64 + 256 + 256);
+              16 + 128 + 128 + 64 + 256 + 64 + 64 + 64 + 64 + 64 + 16 + 64 + 256 + 256);
 
 struct Answer {
   struct Vdevice {

@@ -38,9 +38,11 @@ const std::string kOwnLibraries = "/lib", kStubPlace = "/stubs", kOriginals = "/
 // Beside those of kLibraries; optional, because the program that needs it names its path.
 const std::string kPreload = "librspreload.so";
 
-Result<Request> request_of(const Container& container, const Pod& pod, const Wish& wish) {
+Result<Request> request_of(const Container& container, const Config& config, const Wish& wish) {
+  const Pod& pod = config.pod;
   Request request;
   request.op = Op::kSetUp;
+  request.network_admin = config.network_admin ? 1 : 0;
   for (auto put : {put_text(container.id, request.container, "the id of the container"),
                    put_text(container.pod, request.pod, "the id of the pod"),
                    put_text(wish.device_class, request.device_class, "the class of the vdevice"),
@@ -313,7 +315,7 @@ Result<void> set_up_by(Daemon& daemon, const Container& container, const Wish& w
                        const Installation& installation) {
   const auto config = read_config(container.bundle);
   if (!config) return base::pass(config.error());
-  const auto request = request_of(container, config->pod, wish);
+  const auto request = request_of(container, *config, wish);
   if (!request) return base::pass(request.error());
   const auto init = open_init(container.pid);
   if (!init) return base::pass(init.error());

@@ -81,6 +81,15 @@ Pod pod_in(const Json& config, const std::string& bundle) {
   return of_kubernetes ? pod : Pod();
 }
 
+// The bounding set is that of all programs of the container. Without one, the runtime decides.
+bool may_have(const Json& config, const char* capability) {
+  const Json* const process = member(config, "process");
+  const Json* const all = process == nullptr ? nullptr : member(*process, "capabilities");
+  const Json* const bounding = all == nullptr ? nullptr : member(*all, "bounding");
+  if (bounding == nullptr || !bounding->is_array()) return all == nullptr || !all->is_object();
+  return std::find(bounding->begin(), bounding->end(), capability) != bounding->end();
+}
+
 std::vector<std::string> library_path_in(const Json& config) {
   constexpr std::string_view kName = "LD_LIBRARY_PATH=";
   const Json* const process = member(config, "process");
@@ -179,6 +188,7 @@ Result<Config> parse_config(std::string_view json, const std::string& bundle) {
     return base::fail(EBADMSG, "config.json names no root file system");
   if (!config.root.starts_with('/')) config.root = bundle + "/" + config.root;
   config.library_path = library_path_in(*parsed);
+  config.network_admin = may_have(*parsed, "CAP_NET_ADMIN");
   config.pod = pod_in(*parsed, bundle);
   return config;
 }

@@ -44,6 +44,8 @@ struct Pod {
 struct Config {
   std::string root;                       // absolute path of its root file system
   std::vector<std::string> library_path;  // absolute directories of its LD_LIBRARY_PATH
+  // Its programs may have CAP_NET_ADMIN, as far as the file says.
+  bool network_admin = true;
   // As containerd and CRI-O say in annotations. An image may have the same, which podman passes on,
   // so they count only in a bundle of containerd's for Kubernetes, or with a control group of
   // CRI-O's: no image chooses these.

@@ -6,7 +6,7 @@ Carries the commands out on one connection, and prints one line for each answer:
 "refused REASON". Exits with 1 at the first refusal or at the end of the connection.
 
     setup ID PID [KEY=VALUE...]   KEY: class, claim, share, pod, pod_namespace, pod_name, pod_uid, container_name,
-                                  netdev, name, quota; or what to pass instead of the process's
+                                  netdev, name, quota, network_admin (yes); or what to pass instead of the process's
                                   own: netns=FILE, pidfd=FILE
     done
     ended ID
@@ -24,9 +24,9 @@ import struct
 import sys
 import time
 
-REQUEST = struct.Struct("=II128s128s64s256s64s64s64s64s64s16s64s256s256s")
+REQUEST = struct.Struct("=IIII128s128s64s256s64s64s64s64s64s16s64s256s256s")
 ANSWER = struct.Struct("=iIII256s256s" + "64s256s" * 8 + "512s")
-assert REQUEST.size == 1496 and ANSWER.size == 3600
+assert REQUEST.size == 1504 and ANSWER.size == 3600
 SET_UP, DONE, ENDED, FAILED = 1, 2, 3, 4
 
 
@@ -59,7 +59,8 @@ def ask(link, message, fds=()):
 def request(op, container="", keys=None):
     keys = keys or {}
     of = lambda key: keys.get(key, "").encode()
-    return REQUEST.pack(3, op, container.encode(), of("pod"), of("pod_namespace"), of("pod_name"), of("pod_uid"),
+    network_admin = keys.get("network_admin") == "yes"
+    return REQUEST.pack(4, op, network_admin, 0, container.encode(), of("pod"), of("pod_namespace"), of("pod_name"), of("pod_uid"),
                         of("container_name"), of("class"), of("claim"), of("share"), of("netdev"), of("name"), of("quota"),
                         of("reason"))
 

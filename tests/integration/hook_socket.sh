@@ -178,18 +178,28 @@ loose c eth0
 ip_in c address add 10.0.0.9/24 dev eth0
 wait_until 5 is_active || fail "it is not completed: $(ctl vdev list)"
 [[ $(field vrdma0 netdev) == eth0 ]] || fail "it is on $(field vrdma0 netdev)"
-[[ $(stat -c %i "$tree" "$sockets") == "$inode" ]] || fail "the directories are others"
-[[ $(field vrdma0 node_guid) == "$guid" ]] || fail "it has another GUID"
-wait_until 5 gid || fail "the tree does not show its address"
-on c root ibv_devinfo -d vrdma0 >/dev/null || fail "it does not work"
-kill_daemon
-ip_in c link delete eth0
-start_daemon "${options[@]}"
-[[ $(field vrdma0 port_state) == PENDING ]] || fail "it does not wait after a restart: $(ctl vdev list)"
-loose c eth0
-ip_in c address add 10.0.0.9/24 dev eth0
-wait_until 5 is_active || fail "it is not completed: $(ctl vdev list)"
-[[ $(stat -c %i "$tree" "$sockets") == "$inode" ]] || fail "the directories are others"
+returned() {
+  [[ $(stat -c %i "$tree" "$sockets") == "$inode" ]] || fail "the directories are others"
+  [[ $(field vrdma0 node_guid) == "$guid" ]] || fail "it has another GUID"
+  wait_until 5 gid || fail "the tree does not show its address"
+  on c root ibv_devinfo -d vrdma0 >/dev/null || fail "it does not work"
+}
+returned
+
+say "one that goes while no vrdmad runs, and returns then or later"
+for when in then later; do
+  kill_daemon
+  ip_in c link delete eth0
+  if [[ $when == later ]]; then
+    start_daemon "${options[@]}"
+    wait_until 5 is_pending || fail "it does not wait: $(ctl vdev list)"
+  fi
+  loose c eth0
+  ip_in c address add 10.0.0.9/24 dev eth0
+  if [[ $when == then ]]; then start_daemon "${options[@]}"; fi
+  wait_until 5 is_active || fail "it is not completed: $(ctl vdev list)"
+  returned
+done
 ip_in c link delete eth1
 ip_in c link delete eth0
 wait_until 5 is_pending || fail "it does not wait: $(ctl vdev list)"
@@ -247,7 +257,7 @@ refused "has characters that it may not have" hook setup "c 2" "${PID[two]}"
 refused "names no container" hook setup "" "${PID[two]}"
 refused "uses the host's network" hook setup c2 $$
 for length in 1 1024 1368 1495 1497 4000; do refused "of another version" hook raw "$length"; done
-refused "speaks version 4294967295" hook raw 1496
+refused "speaks version 4294967295" hook raw 1504
 refused "did not begin" hook "done"
 refused "must ask once" hook setup c2 "${PID[two]}" -- setup c2 "${PID[two]}"
 echo "qouta = 1" >>"$T/classes.conf"

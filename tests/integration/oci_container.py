@@ -10,6 +10,7 @@ in ROOT. Exits with the status of the hook if that fails, else with that of COMM
     --user                  in a user namespace too
     --annotation KEY=VALUE  of the container
     --env NAME=VALUE        of the container
+    --capability NAME       in its bounding set, with --capability NAME of all others; without: none is named
     --twice                 calls the hook a second time
     --volume PATH:PLACE     binds PATH of the host on PLACE in ROOT, which exists
     --shared DIR:PLACE      binds DIR of the host on PLACE in ROOT, in the same peer group
@@ -159,6 +160,7 @@ def main():
     parser.add_argument("--user", action="store_true")
     parser.add_argument("--annotation", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--capability", action="append", default=[])
     parser.add_argument("--twice", action="store_true")
     parser.add_argument("--volume", action="append", default=[])
     parser.add_argument("--shared", action="append", default=[])
@@ -172,8 +174,11 @@ def main():
     options.hook, options.command = options.hook[:end], options.hook[end + 1:]
     with tempfile.TemporaryDirectory() as bundle:
         os.chmod(bundle, 0o755)
+        process = {"env": options.env}
+        if options.capability:
+            process["capabilities"] = {"bounding": options.capability}
         write(f"{bundle}/config.json", json.dumps({
-            "ociVersion": "1.0.2", "root": {"path": options.root}, "process": {"env": options.env}}))
+            "ociVersion": "1.0.2", "root": {"path": options.root}, "process": process}))
         child, init, go = make_container(options)
         status = 0
         for _ in range(1 + options.twice):

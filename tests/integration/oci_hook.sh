@@ -114,6 +114,17 @@ nothing "notes" "$(run_in a -- sh -c 'cat /run/vrdma/notes 2>&1 | grep -v "No su
 grep -q '^set up c1 pod= class=small wishes=,,: same netns$' "$T/requests.log" || fail "the request is $(head -1 "$T/requests.log")"
 grep -q '^undone' "$T/requests.log" && fail "a successful set-up is undone"
 
+say "vrdmad learns whether programs may exchange netdevs"
+may_exchange() { # OPTION...
+  : >"$T/requests.log"
+  run_in a "$@" -- true || fail "a container with $*"
+  grep -q '^set up c1' "$T/requests.log" || fail "no request of a container with $*"
+  grep -q '^  network_admin$' "$T/requests.log"
+}
+may_exchange --capability CAP_CHOWN --capability CAP_NET_ADMIN || fail "CAP_NET_ADMIN is not told"
+may_exchange --capability CAP_CHOWN --capability CAP_NET_RAW && fail "CAP_NET_ADMIN is told of other capabilities"
+may_exchange || fail "a container of which config.json names no capabilities is bounded"
+
 say "all of it is read-only"
 for path in /run/vrdma /run/vrdma/lib /run/vrdma/netns/* /sys/class /sys/class/infiniband/va /sys/devices/virtual /dev/infiniband \
   /run/vrdma/lib/libibverbs.so.1 /etc/ld.so.cache; do

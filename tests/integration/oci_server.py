@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-REQUEST = struct.Struct("=II128s128s64s256s64s64s64s64s64s16s64s256s256s")
+REQUEST = struct.Struct("=IIII128s128s64s256s64s64s64s64s64s16s64s256s256s")
 VDEVICE = struct.Struct("=64s256s")
 SET_UP, DONE, ENDED, FAILED = 1, 2, 3, 4
 path, answer_path, log_path = sys.argv[1:]
@@ -69,12 +69,14 @@ class Conversation:
                 self.connection.send(answer_of(spec))
 
     def note(self, message, fds):
-        version, op, container, pod, *of_pod, device_class, claim, share, netdev, name, quota, reason = REQUEST.unpack(message)
-        assert version == 3
+        version, op, network_admin, _, container, pod, *of_pod, device_class, claim, share, netdev, name, quota, reason = REQUEST.unpack(message)
+        assert version == 4
         if op == SET_UP:
             self.pending = text(container)
             wishes = ",".join(text(field) for field in (netdev, name, quota))
             log(f"set up {self.pending} pod={text(pod)} class={text(device_class)} wishes={wishes}: {describe(fds)}")
+            if network_admin:
+                log("  network_admin")
             if text(claim) or text(share):
                 log(f"  by claim {text(claim)} share {text(share)}")
             if any(text(field) for field in of_pod):

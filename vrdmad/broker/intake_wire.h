@@ -12,7 +12,7 @@ namespace vrdma::vrdmad::intake {
 
 // As many as a hook's request has, more than any session or rdma_cm message; and as many
 // descriptors as one may carry.
-constexpr size_t kMostBytes = 1496;
+constexpr size_t kMostBytes = 1504;
 constexpr size_t kMostVerdicts = 8;
 
 enum class Task : uint32_t {

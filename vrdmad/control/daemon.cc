@@ -271,8 +271,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto watch = very_one ? outside_.links->watch_link(netns, placed->ifindex, std::move(observer))
                         : outside_.links->watch_link(netns, spec.netdev, std::move(observer));
   if (!watch && very_one && watch.error().code() == ENODEV)
-    return fail(ENXIO, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
-                           "' that it was created on does not exist");
+    return fail(kNetdevGone, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
+                                 "' that it was created on does not exist");
   if (!watch) return pass(std::move(watch.error()), "netns '" + spec.netns + "'");
   record->watch = std::move(*watch);
   record->link = record->watch.link();
@@ -301,7 +301,9 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->number = free_number(netns.cookie, stored != nullptr ? stored->number : 0);
 
   const std::vector<verbs::Gid> had = placed != nullptr ? placed->gids : std::vector<verbs::Gid>();
-  record->first_addresses = placed != nullptr ? placed->first_addresses : all_gids(record->link);
+  // One that lost its netdev may be bound to what it had there.
+  const bool bound = placed != nullptr || (stored != nullptr && !stored->first_addresses.empty());
+  record->first_addresses = bound ? stored->first_addresses : all_gids(record->link);
   const auto gids = gid::derive_gids(interface_of(*record), had, room_of(*record)).gids;
   if (placed == nullptr && record->reaches_network())
     if (auto ok = check_network(*record, gids); !ok) return pass(std::move(ok.error()));

@@ -170,8 +170,9 @@ class Daemon final : public AdminBackend, public HookBackend {
   };
 
   // `spec` must be canonical(). If `stored` is not null, restores the vdevice; if it was not
-  // pending, on the same netdev with those of its GIDs that remain; apply() adds the others. ENXIO:
-  // that netdev has gone.
+  // pending, on the same netdev with those of its GIDs that remain; apply() adds the others.
+  // kNetdevGone: there is no such netdev any more.
+  static constexpr int kNetdevGone = ENXIO;
   base::Result<std::unique_ptr<Record>> make(uint64_t id, const VdevSpec& spec,
                                              const netns::Netns& netns, const StoredVdev* stored);
   // `netdev`: for a pending vdevice; empty: none is known.
@@ -256,7 +257,7 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                 const std::vector<uint64_t>& vdevices,
                                                 const std::string& what);
   [[nodiscard]] std::vector<ClaimInfo> describe(const std::vector<ClaimSpec>& claims) const;
-  base::Result<Begun> join(uint64_t id, const Container& container);
+  base::Result<Begun> join(uint64_t id, const Container& container, bool network_admin);
   // EDQUOT: the user's containers, or those of its person (hooks/person.h), have as many vdevices
   // of the class as `terms` allow.
   [[nodiscard]] base::Result<void> check_most(const VdevSpec& spec, const Terms& terms) const;
@@ -283,6 +284,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   // Of a container's vdevice, whose netdev has gone: it becomes pending.
   void await_another_netdev(Record& record, const std::string& reason);
   Lost& enter_without_netdev(StoredVdev vdev, const std::string& reason);
+  static bool may_exchange_netdevs(const VdevSpec& spec);  // programs of its containers
   void look_for_netdev(const Lost& lost);
   void on_netdev(uint64_t id, const base::Result<std::string>& netdev);
   // The vdevices' workers: daemon_workers.cc.

@@ -96,7 +96,7 @@ std::optional<uint64_t> Daemon::given_in(uint64_t cookie, const VdevSpec& wanted
   return {};
 }
 
-Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
+Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container, bool network_admin) {
   Record* const record = find(id);
   VdevSpec& spec = *spec_of(id);
   if (record != nullptr ? record->leaving : lost_.at(id).leaving)
@@ -112,6 +112,7 @@ Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
   if (!watch) return pass(std::move(watch.error()));
   watches.merge(*watch);
   spec.containers.push_back(container);
+  if (network_admin) spec.labels[kNetworkAdminLabel] = "yes";
   directory_.set_containers(id, container_ids(spec));
   begun.existed = false;
   begun.on_disk = record != nullptr ? store(*record).share()
@@ -267,7 +268,7 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
       const auto& has = spec_of(*its)->containers;
       if (std::find(has.begin(), has.end(), container) == has.end())
         if (auto may = check_most(*spec, terms); !may) return pass(std::move(may.error()));
-      return join(*its, container);
+      return join(*its, container, !label_value(*spec, kNetworkAdminLabel).empty());
     }
     if (auto may = check_most(*spec, terms); !may) return pass(std::move(may.error()));
     if (auto may = check_lowered(*spec, terms); !may) return pass(std::move(may.error()));
@@ -355,8 +356,25 @@ Result<Daemon::Lost*> Daemon::make_pending(uint64_t id, const VdevSpec& spec,
   return &pending;
 }
 
-// A container outlives its netdev, for example between `podman network disconnect` and `connect`.
+// A program that can exchange netdevs could return with a neighbour's address. So could one of
+// another container of the pod, of which the daemon knows nothing.
+bool Daemon::may_exchange_netdevs(const VdevSpec& spec) {
+  return !label_value(spec, kNetworkAdminLabel).empty() || !label_value(spec, kPodLabel).empty();
+}
+
 // A netdev of another name may be in another network, so the vdevice waits for the same name.
+Daemon::Lost& Daemon::enter_without_netdev(StoredVdev vdev, const std::string& reason) {
+  vdev.ifindex = 0;
+  vdev.gids.clear();
+  if (!may_exchange_netdevs(vdev.spec)) vdev.first_addresses.clear();
+  Lost& lost = enter(std::move(vdev), reason);
+  lost.had_netdev = true;
+  store_again(lost);
+  look_for_netdev(lost);
+  return lost;
+}
+
+// A container outlives its netdev, for example between `podman network disconnect` and `connect`.
 void Daemon::await_another_netdev(Record& record, const std::string& reason) {
   spdlog::info("vdevice {}: {}, so it waits for another '{}'", record.label, reason,
                record.spec.netdev);
@@ -372,17 +390,6 @@ void Daemon::await_another_netdev(Record& record, const std::string& reason) {
     hand_over(std::move(files), lost.sysfs.get());
     tell(WatchEvent::Type::kChanged, info(lost), reason);
   });
-}
-
-Daemon::Lost& Daemon::enter_without_netdev(StoredVdev vdev, const std::string& reason) {
-  vdev.ifindex = 0;
-  vdev.gids.clear();
-  vdev.first_addresses.clear();
-  Lost& lost = enter(std::move(vdev), reason);
-  lost.had_netdev = true;
-  store_again(lost);
-  look_for_netdev(lost);
-  return lost;
 }
 
 void Daemon::await_netdev(Lost& lost, const netns::Netns& netns) {

@@ -100,7 +100,7 @@ Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
 
 // A container's may get another netdev.
 Daemon::Lost& Daemon::enter_again(StoredVdev vdev, const base::Error& why) {
-  if (why.code() == ENXIO && !vdev.spec.containers.empty())
+  if (why.code() == kNetdevGone && !vdev.spec.containers.empty())
     return enter_without_netdev(std::move(vdev), why.message());
   return enter(std::move(vdev), why.message());
 }
@@ -363,9 +363,12 @@ void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
     return tell(WatchEvent::Type::kRemoved, last, record.error().message());
   }
   if (!record) {
+    const bool was_pending = lost.vdev.pending();
     Lost& again = enter_again(std::move(lost.vdev), record.error());
     again.had_netdev = again.had_netdev || lost.had_netdev;
     hand_over(std::move(lost.sysfs), again.sysfs.get());
+    if (again.vdev.pending() != was_pending)
+      tell(WatchEvent::Type::kChanged, info(again), again.reason);
     return;
   }
   Record& made = enter(std::move(*record));

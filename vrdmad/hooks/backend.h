@@ -61,6 +61,8 @@ class HookBackend {
   static constexpr const char* kPodLabel = "pod";  // as the runtime calls it
   static constexpr const char* kClassLabel = "class";
   static constexpr const char* kUserLabel = "user";  // the owner, if it is not root
+  // "yes": programs of a container of its may exchange its netdev and the addresses.
+  static constexpr const char* kNetworkAdminLabel = "network_admin";
   // Of a pod of Kubernetes, if a hook of root said so.
   static constexpr const char* kNamespaceLabel = "pod_namespace";
   static constexpr const char* kPodNameLabel = "pod_name";
@@ -68,9 +70,10 @@ class HookBackend {
   static constexpr const char* kContainerNameLabel = "container_name";
   static constexpr const char* kClaimLabel = "claim";  // its uid
   static constexpr const char* kShareLabel = "share";
-  static constexpr std::array kOwnLabels{
-      kContainerLabel, kPodLabel,    kClassLabel,         kUserLabel,  kNamespaceLabel,
-      kPodNameLabel,   kPodUidLabel, kContainerNameLabel, kClaimLabel, kShareLabel};
+  static constexpr std::array kOwnLabels{kContainerLabel, kPodLabel,          kClassLabel,
+                                         kUserLabel,      kNetworkAdminLabel, kNamespaceLabel,
+                                         kPodNameLabel,   kPodUidLabel,       kContainerNameLabel,
+                                         kClaimLabel,     kShareLabel};
 };
 
 }  // namespace vrdma::vrdmad

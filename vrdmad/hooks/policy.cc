@@ -125,6 +125,7 @@ Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked, const Ho
                  {HookBackend::kClassLabel, its.name}};
   if (caller.owner != 0) spec.labels[HookBackend::kUserLabel] = std::to_string(caller.owner);
   if (!asked.pod.empty()) spec.labels[HookBackend::kPodLabel] = asked.pod;
+  if (asked.network_admin) spec.labels[HookBackend::kNetworkAdminLabel] = "yes";
   if (caller.is_trusted()) add_labels(asked, &spec);
   return spec;
 }

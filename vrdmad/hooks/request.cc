@@ -47,6 +47,7 @@ Result<HookRequest> read_request(const void* bytes, size_t size, size_t length) 
   using Op = hook::Request::Op;
   HookRequest request;
   request.op = wire.op;
+  request.network_admin = wire.network_admin != 0;
   if (wire.op == Op::kDone) return request;
   if (wire.op != Op::kSetUp && wire.op != Op::kEnded && wire.op != Op::kFailed)
     return fail(EPROTO,

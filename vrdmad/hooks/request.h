@@ -12,6 +12,7 @@ namespace vrdma::vrdmad {
 
 struct HookRequest {
   hook::Request::Op op{};
+  bool network_admin = false;  // its programs may exchange its netdevs and addresses
   std::string container, pod, device_class;
   std::string claim, share;                                      // empty: by the class
   std::string pod_namespace, pod_name, pod_uid, container_name;  // empty: it is in no pod

@@ -12,12 +12,12 @@ import sys
 sys.argv, words = [sys.argv[0], sys.argv[1]], sys.argv[2:]
 import hook_client  # noqa: E402
 
-FIELDS = {"container": 2, "pod": 3, "pod_namespace": 4, "pod_name": 5, "pod_uid": 6, "container_name": 7}
+FIELDS = {"container": 4, "pod": 5, "pod_namespace": 6, "pod_name": 7, "pod_uid": 8, "container_name": 9}
 
 
 def ask(pid, fields, finish):
     """Returns the refusal, or None."""
-    values = [3, hook_client.SET_UP] + [b""] * 13
+    values = [4, hook_client.SET_UP, 0, 0] + [b""] * 13
     for name, text in fields.items():
         values[FIELDS[name]] = text
     link = hook_client.connect()

@@ -153,6 +153,21 @@ TEST(ContainerConfig, directories_of_the_library_path) {
 
 const HookCommand kCommand{"/usr/lib/vrdma/vrdma-oci-hook", {"small", "", ""}};
 
+TEST(ContainerConfig, programsMayHaveWhatTheBoundingSetHas) {
+  const auto may_exchange = [](const std::string& process) {
+    const auto config =
+        parse_config(R"({"root": {"path": "/r"}, "process": )" + process + "}", "/");
+    return config ? config->network_admin : throw config.error();
+  };
+  EXPECT_TRUE(may_exchange(R"({"capabilities": {"bounding": ["CAP_CHOWN", "CAP_NET_ADMIN"]}})"));
+  EXPECT_FALSE(may_exchange(R"({"capabilities": {"bounding": ["CAP_CHOWN", "CAP_NET_RAW"]}})"));
+  EXPECT_FALSE(may_exchange(R"({"capabilities": {"bounding": []}})"));
+  EXPECT_FALSE(may_exchange(R"({"capabilities": {}})")) << "a runtime gives none";
+  EXPECT_TRUE(may_exchange("{}")) << "the runtime decides";
+  EXPECT_TRUE(may_exchange("7"));
+  EXPECT_TRUE(may_exchange(R"({"capabilities": "all"})"));
+}
+
 TEST(AddHooks, both_hooks_are_behind_those_that_are_there) {
   const auto changed = add_hooks(
       R"({"b": 1, "a": 2, "hooks": {"createRuntime": [{"path": "/first"}], "poststart": []}})",

@@ -54,6 +54,13 @@ TEST(Policy, tenant_and_fabric_may_be_those_of_the_user_that_owns_the_namespace)
       << "root asks for a user's container";
 }
 
+TEST(Policy, what_may_exchange_netdevs_is_labelled) {
+  HookRequest asked = container();
+  EXPECT_FALSE(grant(class_of(""), asked, kRoot)->labels.contains("network_admin"));
+  asked.network_admin = true;
+  EXPECT_EQ(grant(class_of(""), asked, kRoot)->labels.at("network_admin"), "yes");
+}
+
 TEST(Policy, users_share_a_fabric_only_if_the_class_names_it) {
   const auto fabric_of = [](const std::string& keys, const HookCaller& caller) {
     return grant(class_of("users = *\n" + keys), container(), caller)->fabric;

@@ -33,6 +33,7 @@ TEST(HookRequests, are_read) {
   EXPECT_EQ(request->pod, "p");
   EXPECT_EQ(request->device_class, "small");
   EXPECT_EQ(request->quota, "qp=1");
+  EXPECT_FALSE(request->network_admin);
   EXPECT_EQ(request->netdev + request->name + request->claim + request->share, "");
 }
 
@@ -55,7 +56,7 @@ TEST(HookRequests, of_another_build_are_refused) {
   EXPECT_FALSE(read_request(&wire, sizeof wire - 1, sizeof wire)) << "not all of it arrived";
   wire.version = hook::kVersion + 1;
   EXPECT_EQ(error_of(wire),
-            "the hook speaks version 4, and vrdmad version 3: install hook and "
+            "the hook speaks version 5, and vrdmad version 4: install hook and "
             "vrdmad of one version");
   wire.version = hook::kVersion;
   wire.op = static_cast<Op>(5);
