@@ -27,7 +27,7 @@ using base::Result;
 namespace {
 
 // Of one vdevice, that are logged: its tenant may have the right to make any number of them.
-constexpr uint64_t kChangesPerSecond = 1, kChangesAtOnce = 10;
+constexpr uint64_t kChangesPerSecond = 1, kChangesAtOnce = 10, kRefusalsAtOnce = 16;
 
 // In the order of `had`.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
@@ -385,12 +385,17 @@ void Daemon::apply(Record& record) {
 void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   const netns::Link& link = record.link;
   auto update = record.gids.update(without_conflicts(record, gids));
-  for (const auto& refusal : update.refusals)
-    spdlog::warn("vdevice {}: {}", record.label, refusal.sentence);
+  for (const auto& refusal : update.refusals) warn_of_address(record, refusal.sentence);
   if (!update.change.removed.empty()) retry_conflicts(link.netns_cookie);
   show_port(record);
   record.cm->update(record.table(), verbs::roce_mtu(link.mtu));
   if (record.sysfs != nullptr) show_sysfs(record);
+}
+
+// A tenant may let an address that is refused come and go.
+void Daemon::warn_of_address(Record& record, const std::string& sentence) {
+  record.refusals.change(loop_.now(), kChangesPerSecond, kRefusalsAtOnce);
+  if (record.refusals.take(loop_.now())) spdlog::warn("vdevice {}: {}", record.label, sentence);
 }
 
 void Daemon::apply_again(uint64_t id, const std::string& reason) {

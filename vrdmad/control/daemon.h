@@ -424,6 +424,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   // `gids`.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
+  // In the log, as far as its tenant may fill that.
+  void warn_of_address(Record& record, const std::string& sentence);
   // And stores and tells what changed.
   void apply_again(uint64_t id, const std::string& reason);
   // Makes or updates its sysfs tree in the run directory.

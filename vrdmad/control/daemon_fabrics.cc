@@ -189,7 +189,7 @@ std::vector<verbs::Gid> Daemon::without_conflicts(Record& record,
     conflicting.insert(gid);
     if (record.conflicting.contains(gid)) continue;
     ++conflicts_on_network_;
-    spdlog::warn("vdevice {}: {}", record.label, conflict(record, gid, *other->second));
+    warn_of_address(record, conflict(record, gid, *other->second));
   }
   record.conflicting = std::move(conflicting);
   return allowed;

@@ -63,6 +63,7 @@ struct Daemon::Record {
   std::unique_ptr<SysfsTree> sysfs;  // none: no operator has wanted to see it
   uint64_t downs = 0;                // how often the link went down
   base::TokenBucket changes;         // of the link that are logged
+  base::TokenBucket refusals;        // of addresses that are logged
   gid::Registry::Holding gids;
   netns::Links::LinkWatch watch;
   std::map<verbs::Gid, OnNetwork> on_network;        // while a process uses it

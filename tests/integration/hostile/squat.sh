@@ -65,3 +65,24 @@ sleep 0.5
 has_gid va 10.8.1.1 && fail "va gets an address outside of its prefixes"
 if vdev_create vc b eth0 --addresses 10.0.0.0/33 2>"$T/err"; then fail "10.0.0.0/33 is a prefix"; fi
 grep -q "is not an address prefix" "$T/err" || fail "another error: $(<"$T/err")"
+
+say "an address that is refused and comes and goes does not fill the log"
+netns_add c
+loose c eth0
+vdev_create vd c eth0 --tenant red --fabric f --addresses 10.7.0.0/16
+has_gid va 10.7.1.1 || fail "va has lost the address of its prefix"
+began=$SECONDS before=$(stat_of daemon gids_refused)
+refused() { echo $(($(stat_of daemon gids_refused) - before)); }
+for round in {1..10}; do
+  for _ in {1..20}; do
+    ip_in c address add 10.7.1.1/24 dev eth0
+    sleep 0.03
+    ip_in c address delete 10.7.1.1/24 dev eth0
+    sleep 0.03
+  done
+  [[ $(refused) -lt 60 ]] || break
+done
+lines=$(grep -c 'vd: GID ::ffff:10.7.1.1 is held by vdevice' "$T/vrdmad.log")
+took=$((SECONDS - began))
+say "$(refused) refusals in $took s, $lines lines"
+[[ $lines -gt 0 && $lines -le $((18 + took)) ]] || fail "too many lines, after $round rounds"
