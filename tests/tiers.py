@@ -117,7 +117,7 @@ ROWS = [
     (r"integration\.hostile\.nobody", "release=gate dev=all", ""),
     (r"integration\.hostile\.root", "all", "the same attacks by root of a namespace"),
     (r"integration\.hostile$", "tsan=all", "a race of the daemon that only an attack meets"),
-    (r"integration\.hostile_(seats|anchors|becomes|hook_state|returns)", "gate", ""),
+    (r"integration\.hostile_(seats|anchors|becomes|hook_state|returns|quotas|stream)", "gate", ""),
     (r"integration\.hostile_", "all", "one attack each, which its name says"),
 
     # The network.
