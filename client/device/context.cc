@@ -148,16 +148,17 @@ OpenContexts& OpenContexts::instance() {
   return *all;
 }
 
-void scan_devices(std::vector<FoundDevice>* found) {
+int scan_devices(std::vector<FoundDevice>* found) {
   const std::string directory = socket_directory();
   DIR* listing = directory.empty() ? nullptr : ::opendir(directory.c_str());
   if (listing == nullptr) {
-    if (errno == EMFILE) complain(EMFILE);
-    if (!directory.empty() && errno == EACCES) complain(EACCES);
-    if (!directory.empty() && errno == ENOENT) judge_named_run_directory();
-    return;
+    const int why = errno;
+    if (why == EMFILE || (!directory.empty() && why == EACCES)) complain(why);
+    if (!directory.empty() && why == ENOENT) judge_named_run_directory();
+    return why == EMFILE ? EMFILE : 0;
   }
   DeviceNames names(directory);
+  int lacks = 0;
   constexpr std::string_view kSuffix = ".sock";
   while (const dirent* entry = ::readdir(listing)) {
     const std::string_view file = entry->d_name;
@@ -175,6 +176,7 @@ void scan_devices(std::vector<FoundDevice>* found) {
     int error = names.ask(number, &its);
     if (error != 0 && error != ENODEV) error = probe(device.session, &its);
     complain(error);
+    if (error == EMFILE) lacks = EMFILE;
     if (error != 0) continue;
     device.name.assign(its.name, ::strnlen(its.name, sizeof its.name));
     if (device.name.empty() || device.name.size() >= IBV_SYSFS_NAME_MAX) continue;
@@ -186,6 +188,7 @@ void scan_devices(std::vector<FoundDevice>* found) {
   ::closedir(listing);
   std::sort(found->begin(), found->end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
+  return lacks;
 }
 
 ibv_context* open_device(VirtualDevice* device) {

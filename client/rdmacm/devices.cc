@@ -160,7 +160,8 @@ VRDMA_EXPORT ibv_context** rdma_get_devices(int* num_devices) try {
   ipc::CmRequest request;
   ipc::CmReply reply;
   request.call = ipc::CmCall::kDevices;
-  if (link == nullptr || link->call(request, &reply) != 0) {
+  if (link == nullptr) return nullptr;
+  if (link->call(request, &reply) != 0) {
     errno = ENODEV;
     return nullptr;
   }

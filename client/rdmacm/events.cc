@@ -126,10 +126,7 @@ ssize_t receive(EventSource& source, ipc::CmEventMessage* message) {
 
 rdma_event_channel* create_channel() {
   const auto link = CmLink::current();
-  if (link == nullptr) {
-    errno = ENODEV;
-    return nullptr;
-  }
+  if (link == nullptr) return nullptr;
   const auto source = std::make_shared<EventSource>();
   source->link = link;
   source->ready = base::Fd(::epoll_create1(EPOLL_CLOEXEC));

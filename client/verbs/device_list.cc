@@ -134,10 +134,10 @@ ibv_device** make_device_list(int* count) {
 
   try {
     std::vector<FoundDevice> found;
-    scan_devices(&found);
+    const int error = scan_devices(&found);
     std::erase_if(found, [](const FoundDevice& device) { return !fits(device); });
     if (real == nullptr && found.empty()) {
-      errno = why;
+      errno = error != 0 ? error : why;
       return nullptr;
     }
     Header* header = make_list(real, static_cast<size_t>(real_count), found);

@@ -62,7 +62,8 @@ struct FoundDevice {
 // Appends the vdevices that this process may use, in a stable order; none if there is no daemon.
 // Each ibv_get_device_list() calls it, possibly on several threads at once. While nothing changes
 // it should cost no more than a directory listing. May throw std::bad_alloc.
-void scan_devices(std::vector<FoundDevice>* found);
+// 0; EMFILE: this program has no descriptor to look with.
+int scan_devices(std::vector<FoundDevice>* found);
 
 // Opens a context, which begins with the struct that set_ops() expects. The caller holds a
 // reference on `device` until close_device() returns 0. Objects of a closed context may still be

@@ -94,6 +94,8 @@ T* made(const char* what, const std::function<T*()>& make) {
       }
       if (object != nullptr) return object;
       if (error == 0) fail(std::string(what) + " fails without an errno");
+      if (error != (by_files ? EMFILE : ENOMEM))
+        fail(std::string(what) + " fails with " + std::strerror(error));
       failures.insert(std::string(what) + ": " + std::strerror(error));
       if (again && open_files() != files) fail(std::string(what) + " leaves descriptors open");
       files = open_files();

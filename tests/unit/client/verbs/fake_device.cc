@@ -13,9 +13,9 @@ namespace vrdma::client {
 
 constexpr int kGidTableLength = 4;
 
-void scan_devices(std::vector<FoundDevice>* found) {
+int scan_devices(std::vector<FoundDevice>* found) {
   const char* names = std::getenv("FAKE_DEVICES");
-  if (names == nullptr) return;
+  if (names == nullptr) return 0;
   std::istringstream list(names);
   for (std::string name; std::getline(list, name, ',');) {
     FoundDevice device;
@@ -25,6 +25,7 @@ void scan_devices(std::vector<FoundDevice>* found) {
     device.index = 42;
     found->push_back(device);
   }
+  return 0;
 }
 
 ibv_context* open_device(VirtualDevice* device) {
