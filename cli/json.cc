@@ -253,7 +253,14 @@ std::string json_of(const v1::ParkedProcess& process) {
                         {"events", one.events()},
                         {"channels", channels}});
   }
-  return Json{{"pid", process.pid()}, {"token", process.token()}, {"sessions", sessions}}.dump(2);
+  Json connections = Json::array();
+  for (const auto& one : process.connections())
+    connections.push_back({{"socket", one.socket()}, {"channels", one.channels()}});
+  return Json{{"pid", process.pid()},
+              {"token", process.token()},
+              {"sessions", sessions},
+              {"connections", connections}}
+      .dump(2);
 }
 
 base::Result<v1::ParkedProcess> parked_process_of(const std::string& text) {

@@ -437,8 +437,13 @@ void Output::parked(const v1::ParkedProcess& process) {
   std::string vdevices;
   for (const auto& session : process.sessions())
     vdevices += (vdevices.empty() ? "" : ", ") + session.vdev();
-  out_ << "process " << process.pid() << " is parked, with " << process.sessions_size()
-       << (process.sessions_size() == 1 ? " session of " : " sessions of ") << vdevices << '\n';
+  out_ << "process " << process.pid() << " is parked, with ";
+  if (process.sessions_size() > 0)
+    out_ << process.sessions_size()
+         << (process.sessions_size() == 1 ? " session of " : " sessions of ") << vdevices;
+  if (process.sessions_size() > 0 && process.connections_size() > 0) out_ << " and ";
+  if (process.connections_size() > 0) out_ << "its use of rdma_cm";
+  out_ << '\n';
 }
 
 // What is only of the network is empty for others.

@@ -323,11 +323,18 @@ struct ParkedSession {
   SharedFileIds files;
 };
 
+// A process's use of rdma_cm in a network namespace.
+struct ParkedConnections {
+  std::string socket;              // path of the namespace's socket of rdma_cm
+  std::vector<uint64_t> channels;  // inodes of the sockets of its event channels
+};
+
 // A process whose sessions are parked.
 struct ParkedProcess {
   int32_t pid = 0;
   std::string token;  // 32 hexadecimal digits; names it, and whoever knows it may attach a process
   std::vector<ParkedSession> sessions;
+  std::vector<ParkedConnections> connections = {};
 };
 
 // The process in which detached sessions go on: as ParkedProcess, and of each session the number

@@ -137,6 +137,11 @@ void fill(v1::ParkedProcess& out, const ParkedProcess& process) {
     session.set_events(one.files.events);
     session.mutable_channels()->insert(one.files.channels.begin(), one.files.channels.end());
   }
+  for (const ParkedConnections& one : process.connections) {
+    auto& connections = *out.add_connections();
+    connections.set_socket(one.socket);
+    connections.mutable_channels()->Add(one.channels.begin(), one.channels.end());
+  }
 }
 
 AttachedProcess process_of(const v1::ParkedProcess& process) {

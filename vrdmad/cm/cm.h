@@ -154,6 +154,23 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   // Of these processes, those that CmNetwork::arrived() wanted to be named.
   [[nodiscard]] std::vector<std::shared_ptr<Caller>> callers_of(uint64_t netns) const;
 
+  // park.cc: all sessions of a process that is written to disk. `token` names them from then on.
+  struct ParkedSession {
+    std::string socket;              // path of the namespace's socket
+    std::vector<uint64_t> channels;  // inodes of the program's ends of their sockets
+  };
+  // Nothing is read from the process or told to it. Peers are served: their requests and ends wait
+  // as events that the program has not read. Errors: none is parked.
+  [[nodiscard]] base::Result<std::vector<ParkedSession>> park(pid_t pid, const std::string& token);
+  [[nodiscard]] bool has_parked(const std::string& token) const;
+  // Neither the end of the process nor that of its connection ends them.
+  void detach(const std::string& token);
+  void resume_parked(const std::string& token);
+  void end_parked(const std::string& token);
+  // They go on in a process that is connected to the sockets of their namespaces (ENOTCONN), as
+  // after a takeover: it reconnects, and opens its channels again. All, or none.
+  [[nodiscard]] base::Result<void> attach(const std::string& token, pid_t pid);
+
   // For CmSession.
   [[nodiscard]] CmNetwork* network() const { return network_; }
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
@@ -200,6 +217,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   void set_rates(uint64_t netns);
   [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
   void forget(CmSession* over);
+  [[nodiscard]] std::vector<CmSession*> parked_as(const std::string& token) const;
 
   SessionSettings settings_;
   base::EventLoop& loop_;

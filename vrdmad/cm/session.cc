@@ -133,6 +133,7 @@ uint64_t CmSession::netns() const { return space_->cookie; }
 void CmSession::end() {
   if (std::exchange(over_, true)) return;
   talk_.stop();
+  parked_watch_.reset();
   file_ = {};  // no daemon will take it over
   ended_(this);
 }
@@ -157,7 +158,7 @@ void CmSession::end_badly() {
 
 // Watches again: the level-triggered socket reports what is unread.
 void CmSession::admitted() {
-  if (!over_ && !talk_.listen()) end();
+  if (!over_ && parked_ == Parked::kNot && !talk_.listen()) end();
 }
 
 void CmSession::on_socket() {

@@ -6,7 +6,8 @@
 // The session ends with its connection, except when the daemon ends. Each change by a request or an
 // event is written to the session's file before the program learns of it, and the next daemon
 // continues from there until the program has reconnected or ended. (Not if the program uses an
-// older version of the protocol.)
+// older version of the protocol.) A program that was written to disk continues in the same way, at
+// the same daemon (park.cc).
 #pragma once
 
 #include <array>
@@ -70,9 +71,28 @@ class CmSession final : private provisioning::RequestRate::Reader {
   void device_added(qp1mux::Endpoint& endpoint);
   void device_removed(const qp1mux::Endpoint& endpoint);
 
+  // park.cc: while its program is written to disk.
+  [[nodiscard]] bool is_of(pid_t pid) const { return !over_ && who_.process.pid == pid; }
+  [[nodiscard]] bool is_parked_as(const std::string& token) const {
+    return !over_ && parked_ != Parked::kNot && token_ == token;
+  }
+  // ENOTSUP: it has no file. EALREADY: it is parked.
+  [[nodiscard]] base::Result<void> park(const std::string& token);
+  // The inodes of the program's ends of the sockets of its channels; without those that an earlier
+  // vrdmad did not note.
+  [[nodiscard]] std::vector<uint64_t> sockets() const;
+  void detach();
+  void go_on_parked();  // not if it is detached
+  // The process that connected, if the connection has asked for nothing; else nullptr.
+  [[nodiscard]] std::shared_ptr<Caller> newcomer(pid_t pid) const;
+  // A detached session waits until the process reconnects, as one that was adopted.
+  void attach(const rdma::Peer& process, base::Fd pidfd);
+
  private:
+  enum class Parked : uint8_t { kNot, kParked, kDetached };
   struct Channel {
-    base::Fd socket;  // invalid: adopted, and the program has not reopened it yet
+    base::Fd socket;       // invalid: adopted, and the program has not reopened it yet
+    uint64_t its_end = 0;  // inode of the program's end of the socket; 0: unknown
     base::EventLoop::Watch watch;
     bool full = false;  // events wait for space in the socket
   };
@@ -138,6 +158,10 @@ class CmSession final : private provisioning::RequestRate::Reader {
   void take_over();
   int resume(const ipc::CmRequest& request);
   void go_on_at(Talk* fresh);
+  [[nodiscard]] base::Result<void> await_process(base::Fd pidfd);
+
+  // park.cc
+  void watch_end();
 
   [[nodiscard]] static ipc::CmAttributes attributes(const qp1mux::CmId& cm,
                                                     const ipc::CmWhere& where);
@@ -157,10 +181,13 @@ class CmSession final : private provisioning::RequestRate::Reader {
   base::TimePoint arrives_again_{};     // may tell CmNetwork again of its process
   ipc::CmReply last_;                   // the previous daemon's last reply
   bool over_ = false;
-  CmSession* taken_from_ = nullptr;  // the owner of an id that the current request takes
-  bool counted_ = false;             // in the connections of the namespace and its user
-  bool serving_ = false;             // a request, whose reply commits its changes
-  std::vector<uint32_t> touched_;    // channels with new events
+  Parked parked_ = Parked::kNot;
+  std::string token_;                    // of its parked process
+  base::EventLoop::Watch parked_watch_;  // of the connection's end, while parked
+  CmSession* taken_from_ = nullptr;      // the owner of an id that the current request takes
+  bool counted_ = false;                 // in the connections of the namespace and its user
+  bool serving_ = false;                 // a request, whose reply commits its changes
+  std::vector<uint32_t> touched_;        // channels with new events
   CmEvents events_;
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;

@@ -49,20 +49,27 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile&& file
   std::unique_ptr<CmSession> session(
       new CmSession(cm, cm.space(who->netns), *who, Fd(), nullptr, std::move(ended)));
   session->file_ = std::move(file);
-  session->pidfd_ = std::move(process->opened.pidfd);
-  auto death = cm.loop().watch(session->pidfd_.get(), EPOLLIN,
-                               [raw = session.get()](uint32_t) { raw->end(); });
-  if (!death) return pass(std::move(death).error());
-  session->death_watch_ = std::move(*death);
+  if (auto watched = session->await_process(std::move(process->opened.pidfd)); !watched)
+    return pass(std::move(watched).error());
   session->take_over();
   spdlog::info("netns {}: took over the rdma_cm session of process {}, with {} ids", who->netns,
                who->process.pid, session->ids_.size());
   return session;
 }
 
+// Without a connection only the end of the process ends the session.
+Result<void> CmSession::await_process(Fd pidfd) {
+  death_watch_.reset();
+  pidfd_ = std::move(pidfd);
+  auto death = cm_.loop().watch(pidfd_.get(), EPOLLIN, [this](uint32_t) { end(); });
+  if (!death) return pass(std::move(death).error());
+  death_watch_ = std::move(*death);
+  return {};
+}
+
 void CmSession::take_over() {
-  for (const uint32_t handle : file_.channels()) {
-    channels_.try_emplace(handle);
+  for (const auto& [handle, socket] : file_.channels()) {
+    channels_[handle].its_end = socket;
     space_->channels.add();
   }
   std::vector<Id*> gone;
@@ -110,6 +117,7 @@ int CmSession::resume(const ipc::CmRequest& request) {
   if (other == nullptr || other == this || !other->file_.active() ||
       other->who_.process != who_.process)
     return ESTALE;
+  if (other->parked_ == Parked::kDetached) return EAGAIN;
   other->go_on_at(&talk_);
   end();
   return 0;
@@ -125,6 +133,7 @@ void CmSession::go_on_at(Talk* fresh) {
   reply.count = last_.sequence;
   reply.grace_ms = cm_.settings().grace_ms;
   answer(&reply, Fd());
+  if (parked_ != Parked::kNot && !over_) watch_end();
 }
 
 }  // namespace vrdma::vrdmad

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +18,11 @@ using base::Fd;
 using qp1mux::CmEventType;
 
 namespace {
+
+uint64_t inode_of(const Fd& socket) {
+  struct stat status {};
+  return ::fstat(socket.get(), &status) == 0 ? status.st_ino : 0;
+}
 
 // Whether the event carries private data in rdma_cm.
 bool has_private_data(CmEventType type) {
@@ -55,7 +61,6 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
   const uint32_t handle = new_handle();
   channels_.try_emplace(handle);
   space_->channels.add();
-  file_.put_channel(handle);
   const int error = open_channel(handle, reply, beside);
   if (error != 0) remove_channel(handle);
   return error;
@@ -71,7 +76,9 @@ int CmSession::open_channel(uint32_t handle, ipc::CmReply* reply, Fd* beside) {
   Channel& channel = channels_.at(handle);
   channel.watch.reset();
   channel.socket = std::move(ends->first);
+  channel.its_end = inode_of(ends->second);
   channel.full = false;
+  file_.put_channel(handle, channel.its_end);
   *beside = std::move(ends->second);
   watch_channel(handle, channel, 0);
   touched_.push_back(handle);
@@ -198,7 +205,7 @@ void CmSession::watch_channel(uint32_t handle, Channel& channel, uint32_t events
 
 void CmSession::flush(uint32_t handle) {
   Channel& channel = channels_.at(handle);
-  if (!channel.socket.valid()) return;
+  if (!channel.socket.valid() || parked_ != Parked::kNot) return;
   while (const CmEvents::Unread* const next = events_.front(handle)) {
     const auto sent = ::send(channel.socket.get(), &next->message, sizeof next->message,
                              MSG_DONTWAIT | MSG_NOSIGNAL);

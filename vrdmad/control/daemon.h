@@ -318,6 +318,7 @@ class Daemon final : public AdminBackend, public HookBackend {
     int32_t pid = 0;
     bool detached = false;
     std::map<uint64_t, Furnisher::Open> sessions;  // by connection
+    std::vector<Cm::ParkedSession> connections;    // which Cm knows by the token
     base::EventLoop::Timer grace;
   };
   using Steps = std::function<void(base::Result<void>)>;
@@ -334,6 +335,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   void start_grace(const std::string& token);
   void on_grace_over(const std::string& token);
   void forget_parked(uint64_t connection);
+  void forget_ended();  // parked processes of which nothing is left
   [[nodiscard]] uint32_t parked_of(uint64_t vdevice) const;  // sessions
 
   // daemon_network.cc

@@ -3,7 +3,8 @@
 // An operator's tool parks all sessions of a process, detaches them, and attaches them to the
 // process that was made of the image. That process has connected to the session sockets before, so
 // the broker has identified it like any other. The token of a parked process is random, and used up
-// when a process is attached: no two processes go on with the same sessions.
+// when a process is attached: no two processes go on with the same sessions. Its sessions of
+// rdma_cm (vrdmad/cm/park.cc) go with those of its vdevices.
 //
 // Nothing of this outlives the daemon or its worker: a parked program is then taken over as if it
 // had never been parked, and a detached one is not found, so its sessions end.
@@ -44,6 +45,7 @@ Result<void> result_of_step(const ToControl* answer) {
 
 void Daemon::ask_all(const std::map<uint64_t, Furnisher::Open>& sessions, ParkSession::Step step,
                      Steps then) {
+  if (sessions.empty()) return then({});  // it uses rdma_cm only
   struct All {
     size_t left;
     Result<void> done;
@@ -76,7 +78,9 @@ Result<SessionAnchors> Daemon::anchors_of(const Furnisher::Open& session) const 
 }
 
 Result<ParkedProcess> Daemon::described(const Parked& parked) {
-  ParkedProcess process{parked.pid, parked.token, {}};
+  ParkedProcess process{parked.pid, parked.token, {}, {}};
+  for (const auto& one : parked.connections)
+    process.connections.push_back({one.socket, one.channels});
   for (const auto& [connection, session] : parked.sessions) {
     const Record* const record = find(session.vdevice);
     auto anchors = anchors_of(session);
@@ -93,6 +97,7 @@ Result<ParkedProcess> Daemon::described(const Parked& parked) {
 }
 
 Result<Daemon::Parked*> Daemon::find_parked(const std::string& process) {
+  forget_ended();
   if (const auto it = parked_.find(process); it != parked_.end()) return &it->second;
   int32_t pid = 0;
   const auto [end, error] = std::from_chars(process.data(), process.data() + process.size(), pid);
@@ -108,10 +113,14 @@ Result<ParkedProcess> Daemon::park_process(int32_t pid) {
   const std::string who = "process " + std::to_string(pid);
   return call_later<Result<ParkedProcess>>([&](auto done) {
     if (find_parked(std::to_string(pid))) return done(fail(EALREADY, who + " is parked already"));
-    Parked parked{random_token(), pid, false, {}, {}};
-    for (const auto& open : furnisher_.sessions_of(pid)) parked.sessions[open.connection] = open;
-    if (parked.sessions.empty()) return done(fail(ENOENT, who + " has no vdevice open"));
+    Parked parked{random_token(), pid, false, {}, {}, {}};
     const std::string token = parked.token;
+    for (const auto& open : furnisher_.sessions_of(pid)) parked.sessions[open.connection] = open;
+    auto connections = cm_.park(pid, token);
+    if (!connections) return done(pass(std::move(connections).error(), who + " cannot be parked"));
+    parked.connections = std::move(*connections);
+    if (parked.sessions.empty() && parked.connections.empty())
+      return done(fail(ENOENT, who + " has no vdevice open"));
     const auto sessions = parked.sessions;
     parked_.emplace(token, std::move(parked));
     ask_all(sessions, ParkSession::Step::kPark, [this, token, sessions, who, done](auto all) {
@@ -120,10 +129,12 @@ Result<ParkedProcess> Daemon::park_process(int32_t pid) {
       auto process = all ? described(it->second) : pass(std::move(all).error());
       if (process) {
         start_grace(token);
-        spdlog::info("{} is parked, with {} session(s)", who, sessions.size());
+        spdlog::info("{} is parked, with {} session(s) and {} of rdma_cm", who, sessions.size(),
+                     process->connections.size());
         return done(std::move(process));
       }
       parked_.erase(token);
+      cm_.resume_parked(token);
       ask_all(sessions, ParkSession::Step::kResume, [](const auto&) {});  // those that are parked
       done(pass(std::move(process).error(), who + " cannot be parked"));
     });
@@ -136,6 +147,7 @@ Result<void> Daemon::detach_process(const std::string& process) {
     if (!parked) return done(pass(std::move(parked).error()));
     if ((*parked)->detached) return done(fail(EALREADY, "the process is detached already"));
     (*parked)->detached = true;
+    cm_.detach((*parked)->token);
     ask_all((*parked)->sessions, ParkSession::Step::kDetach, done);
   });
 }
@@ -192,6 +204,7 @@ Result<void> Daemon::attach_process(const AttachedProcess& process) {
 Result<void> Daemon::attach_once(const AttachedProcess& process) {
   const std::string who = "process " + std::to_string(process.pid);
   return call_later<Result<void>>([&](auto done) {
+    forget_ended();
     const auto it = parked_.find(process.token);
     if (it == parked_.end())
       return done(fail(ENOENT,
@@ -208,8 +221,12 @@ Result<void> Daemon::attach_once(const AttachedProcess& process) {
       if (!adopted) return done(pass(std::move(adopted).error(), who + " cannot be attached"));
       all.emplace_back(std::move(*adopted), std::move(message));
     }
+    if (auto attached = cm_.attach(process.token, process.pid); !attached)
+      return done(pass(std::move(attached).error(), who + " cannot be attached"));
     const auto sessions = it->second.sessions;
     parked_.erase(it);
+    spdlog::info("{} goes on with {} session(s) that were detached", who, all.size());
+    if (all.empty()) return done({});
     const auto left = std::make_shared<size_t>(all.size());
     const auto result = std::make_shared<Result<void>>();
     for (auto& [adopted, message] : all) {
@@ -230,7 +247,6 @@ Result<void> Daemon::attach_once(const AttachedProcess& process) {
       for (auto& parcel : parcels(std::move(adopted), std::move(message)))
         worker->send(std::move(parcel));
     }
-    spdlog::info("{} goes on with {} session(s) that were detached", who, all.size());
   });
 }
 
@@ -241,6 +257,7 @@ Result<void> Daemon::resume_process(const std::string& process) {
     if ((*parked)->detached)
       return done(fail(EBUSY, "the process is detached: attach one, or abandon it"));
     const auto sessions = (*parked)->sessions;
+    cm_.resume_parked((*parked)->token);
     parked_.erase((*parked)->token);
     ask_all(sessions, ParkSession::Step::kResume, done);
   });
@@ -251,6 +268,7 @@ Result<void> Daemon::abandon_process(const std::string& process) {
     auto parked = find_parked(process);
     if (!parked) return done(pass(std::move(parked).error()));
     const auto sessions = (*parked)->sessions;
+    cm_.end_parked((*parked)->token);
     parked_.erase((*parked)->token);
     ask_all(sessions, ParkSession::Step::kEnd, done);
   });
@@ -266,15 +284,26 @@ void Daemon::start_grace(const std::string& token) {
 void Daemon::on_grace_over(const std::string& token) {
   auto over = parked_.extract(token);
   const Parked& parked = over.mapped();
+  parked.detached ? cm_.end_parked(token) : cm_.resume_parked(token);
   spdlog::warn("process {} was parked for too long: {}", parked.pid,
                parked.detached ? "its sessions end" : "it goes on");
   ask_all(parked.sessions, parked.detached ? ParkSession::Step::kEnd : ParkSession::Step::kResume,
           [](const auto&) {});
 }
 
+// Without its last vdevice the connections of a process go on, or end, with what is left of it.
 void Daemon::forget_parked(uint64_t connection) {
-  for (auto& [token, parked] : parked_) parked.sessions.erase(connection);
-  std::erase_if(parked_, [](const auto& one) { return one.second.sessions.empty(); });
+  for (auto& [token, parked] : parked_) {
+    if (parked.sessions.erase(connection) == 0 || !parked.sessions.empty()) continue;
+    parked.detached ? cm_.end_parked(token) : cm_.resume_parked(token);
+  }
+  forget_ended();
+}
+
+void Daemon::forget_ended() {
+  std::erase_if(parked_, [this](const auto& one) {
+    return one.second.sessions.empty() && !cm_.has_parked(one.first);
+  });
 }
 
 uint32_t Daemon::parked_of(uint64_t vdevice) const {

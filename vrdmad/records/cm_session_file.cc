@@ -17,7 +17,7 @@ Result<CmSessionFile> CmSessionFile::create(const std::string& path, const Who& 
   auto made = RecordFile::create(path, kCmFormat);
   if (!made) return base::pass(std::move(made).error());
   CmSessionFile file(std::move(*made));
-  file.put(Kind::kWho, 0, &who, sizeof who);
+  file.put_who(who);
   return file;
 }
 
@@ -43,7 +43,10 @@ void CmSessionFile::erase(Kind kind, uint32_t number) {
   if (file_) file_->erase(static_cast<uint16_t>(kind), number);
 }
 
-void CmSessionFile::put_channel(uint32_t handle) { put(Kind::kChannel, handle, nullptr, 0); }
+void CmSessionFile::put_who(const Who& who) { put(Kind::kWho, 0, &who, sizeof who); }
+void CmSessionFile::put_channel(uint32_t handle, uint64_t socket) {
+  put(Kind::kChannel, handle, &socket, sizeof socket);
+}
 void CmSessionFile::erase_channel(uint32_t handle) { erase(Kind::kChannel, handle); }
 void CmSessionFile::put_id(uint32_t handle, const IdRecord& record) {
   put(Kind::kId, handle, &record, sizeof record);
@@ -77,10 +80,14 @@ ipc::CmReply CmSessionFile::answer() const {
   return reply;
 }
 
-std::vector<uint32_t> CmSessionFile::channels() const {
-  std::vector<uint32_t> handles;
-  for (const auto& record : all(Kind::kChannel)) handles.push_back(record.number);
-  return handles;
+std::vector<std::pair<uint32_t, uint64_t>> CmSessionFile::channels() const {
+  std::vector<std::pair<uint32_t, uint64_t>> channels;
+  for (const auto& record : all(Kind::kChannel)) {
+    uint64_t socket = 0;
+    if (!record.read(&socket)) socket = 0;
+    channels.emplace_back(record.number, socket);
+  }
+  return channels;
 }
 
 std::vector<std::pair<uint32_t, CmSessionFile::IdRecord>> CmSessionFile::ids() const {

@@ -41,6 +41,7 @@ class CmSessionFile {
   CmSessionFile() = default;
   [[nodiscard]] static base::Result<CmSessionFile> create(const std::string& path, const Who& who);
   [[nodiscard]] static base::Result<CmSessionFile> open(const std::string& path);
+  void put_who(const Who& who);
 
   [[nodiscard]] bool active() const { return file_ != nullptr && file_->forbidden().empty(); }
   // Changes take effect at once.
@@ -48,7 +49,8 @@ class CmSessionFile {
     return file_ ? *reinterpret_cast<Numbers*>(file_->area()) : numbers_;
   }
 
-  void put_channel(uint32_t handle);
+  // `socket`: the inode of the program's end of it.
+  void put_channel(uint32_t handle, uint64_t socket);
   void erase_channel(uint32_t handle);
   void put_id(uint32_t handle, const IdRecord& record);
   void erase_id(uint32_t handle);
@@ -60,7 +62,8 @@ class CmSessionFile {
 
   // The file must be active.
   [[nodiscard]] base::Result<Who> who() const;
-  [[nodiscard]] std::vector<uint32_t> channels() const;
+  // With their sockets; 0: an earlier vrdmad did not note it.
+  [[nodiscard]] std::vector<std::pair<uint32_t, uint64_t>> channels() const;
   [[nodiscard]] std::vector<std::pair<uint32_t, IdRecord>> ids() const;
   [[nodiscard]] std::vector<ipc::CmEventMessage> events() const;  // in order
   [[nodiscard]] ipc::CmReply answer() const;                      // sequence 0: none

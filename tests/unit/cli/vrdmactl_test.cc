@@ -293,10 +293,10 @@ TEST_F(Vrdmactl, sets_and_shows_budgets) {
 TEST_F(Vrdmactl, parks_a_process) {
   start_daemon();
   EXPECT_EQ(run({"checkpoint", "park", "4711"}).out,
-            "process 4711 is parked, with 1 session of red0\n");
+            "process 4711 is parked, with 1 session of red0 and its use of rdma_cm\n");
   const Ran json = run({"-j", "checkpoint", "park", "4711"});
-  for (const char* const part :
-       {"\"pid\": 4711", "\"token\": \"6f1a\"", "\"arena\": 1", "\"6\": 7"})
+  for (const char* const part : {"\"pid\": 4711", "\"token\": \"6f1a\"", "\"arena\": 1", "\"6\": 7",
+                                 "\"socket\": \"/run/rdma_cm\""})
     EXPECT_NE(json.out.find(part), std::string::npos) << json.out;
   for (const char* const step : {"detach", "resume", "abandon"})
     EXPECT_EQ(run({"checkpoint", step, "4711"}).status, 0) << step;

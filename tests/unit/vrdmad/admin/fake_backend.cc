@@ -271,7 +271,10 @@ base::Result<ParkedProcess> FakeBackend::park_process(int32_t pid) {
   return on_loop([&]() -> base::Result<ParkedProcess> {
     if (pid != 4711)
       return base::fail(ENOENT, "process " + std::to_string(pid) + " has no vdevice open");
-    parked_ = {pid, "6f1a", {{3, {7, "red0", "red"}, "/run/0.sock", {1, 2, 3, 4, 5, {{6, 7}}}}}};
+    parked_ = {pid,
+               "6f1a",
+               {{3, {7, "red0", "red"}, "/run/0.sock", {1, 2, 3, 4, 5, {{6, 7}}}}},
+               {{"/run/rdma_cm", {8, 9}}}};
     return parked_;
   });
 }

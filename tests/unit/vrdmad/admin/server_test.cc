@@ -241,6 +241,10 @@ TEST_F(AdminServerTest, parked_processes) {
                 1000 * session.doorbell() + 10'000 * session.events(),
             54'321U);
   EXPECT_EQ(session.channels().at(6), 7U);
+  ASSERT_EQ(parked->connections_size(), 1);
+  EXPECT_EQ(parked->connections(0).socket(), "/run/rdma_cm");
+  ASSERT_EQ(parked->connections(0).channels_size(), 2);
+  EXPECT_EQ(parked->connections(0).channels(1), 9U);
 
   EXPECT_TRUE(client.detach_process("6f1a"));
   EXPECT_EQ(backend_->last_step(), "detach");
