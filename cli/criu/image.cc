@@ -10,7 +10,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 struct Unusable {
   std::string reason;
@@ -24,6 +24,12 @@ std::string hex_of(const std::string& bytes) {
     text += kDigits[static_cast<uint8_t>(byte) & 15];
   }
   return text;
+}
+
+Json hex_of(const std::vector<std::string>& messages) {
+  Json texts = Json::array();
+  for (const std::string& message : messages) texts.push_back(hex_of(message));
+  return texts;
 }
 
 std::string bytes_of(const std::string& hex) {
@@ -64,6 +70,13 @@ std::vector<int> numbers_in(const Json& object, const char* name) {
   return numbers;
 }
 
+std::vector<std::string> messages_in(const Json& object) {
+  std::vector<std::string> messages;
+  for (const Json& one : list_of(object, "messages"))
+    messages.push_back(bytes_of(one.get<std::string>()));
+  return messages;
+}
+
 EndPair ends_of(const Json& json) {
   EndPair ends;
   ends.session = static_cast<uint32_t>(number_of(json.at("session"), UINT32_MAX));
@@ -73,8 +86,7 @@ EndPair ends_of(const Json& json) {
   ends.read_flags = static_cast<int>(number_of(json.at("read_flags"), INT32_MAX));
   ends.write_flags = static_cast<int>(number_of(json.at("write_flags"), INT32_MAX));
   ends.room = static_cast<int>(number_of(json.at("room"), INT32_MAX));
-  for (const Json& one : list_of(json, "messages"))
-    ends.messages.push_back(bytes_of(one.get<std::string>()));
+  ends.messages = messages_in(json);
   return ends;
 }
 
@@ -90,8 +102,16 @@ Image image_of(const Json& json) {
     image.sessions.push_back({static_cast<uint32_t>(number_of(one.at("number"), UINT32_MAX)),
                               one.at("socket").get<std::string>(), descriptor_of(one.at("queues")),
                               descriptor_of(one.at("bells")), descriptor_of(one.at("doorbell"))});
-  image.memory = numbers_in(json, "memory");
+  for (const Json& one : list_of(json, "connections"))
+    image.connections.push_back(one.get<std::string>());
+  if (image.sessions.empty() && image.connections.empty())
+    throw Unusable{"it has neither sessions nor connections"};
+  if (!image.sessions.empty()) image.memory = numbers_in(json, "memory");
   for (const Json& one : list_of(json, "ends")) image.ends.push_back(ends_of(one));
+  for (const Json& one : list_of(json, "channels"))
+    image.channels.push_back({numbers_in(one, "numbers"),
+                              static_cast<int>(number_of(one.at("flags"), INT32_MAX)),
+                              messages_in(one)});
   for (const Json& one : list_of(json, "epolls"))
     image.epolls.push_back({descriptor_of(one.at("epoll")), descriptor_of(one.at("number")),
                             static_cast<uint32_t>(number_of(one.at("events"), UINT32_MAX)),
@@ -102,16 +122,15 @@ Image image_of(const Json& json) {
 }  // namespace
 
 std::string Image::encode() const {
-  Json all_sessions = Json::array(), all_ends = Json::array(), all_epolls = Json::array();
+  Json all_sessions = Json::array(), all_ends = Json::array(), all_channels = Json::array(),
+       all_epolls = Json::array();
   for (const Session& one : sessions)
     all_sessions.push_back({{"number", one.number},
                             {"socket", one.socket},
                             {"queues", one.queues},
                             {"bells", one.bells},
                             {"doorbell", one.doorbell}});
-  for (const EndPair& one : ends) {
-    Json texts = Json::array();
-    for (const std::string& message : one.messages) texts.push_back(hex_of(message));
+  for (const EndPair& one : ends)
     all_ends.push_back({{"session", one.session},
                         {"channel", one.channel},
                         {"reads", one.reads},
@@ -119,13 +138,16 @@ std::string Image::encode() const {
                         {"read_flags", one.read_flags},
                         {"write_flags", one.write_flags},
                         {"room", one.room},
-                        {"messages", texts}});
-  }
+                        {"messages", hex_of(one.messages)}});
+  for (const Channel& one : channels)
+    all_channels.push_back(
+        {{"numbers", one.numbers}, {"flags", one.flags}, {"messages", hex_of(one.messages)}});
   for (const EpollEntry& one : epolls)
     all_epolls.push_back(
         {{"epoll", one.epoll}, {"number", one.number}, {"events", one.events}, {"data", one.data}});
-  return Json{{"version", kVersion}, {"token", token},   {"sessions", all_sessions},
-              {"memory", memory},    {"ends", all_ends}, {"epolls", all_epolls}}
+  return Json{{"version", kVersion},        {"token", token},      {"sessions", all_sessions},
+              {"connections", connections}, {"memory", memory},    {"ends", all_ends},
+              {"channels", all_channels},   {"epolls", all_epolls}}
       .dump(1);
 }
 

@@ -26,6 +26,15 @@ struct EndPair {
   bool operator==(const EndPair&) const = default;
 };
 
+// An event channel of rdma_cm: one end of a socket pair. vrdmad had the other end, which is closed
+// afterwards.
+struct Channel {
+  std::vector<int> numbers;
+  int flags = 0;                      // F_GETFL
+  std::vector<std::string> messages;  // that were not read yet, the oldest first
+  bool operator==(const Channel&) const = default;
+};
+
 // What an epoll descriptor watches.
 struct EpollEntry {
   int epoll = -1, number = -1;
@@ -48,8 +57,10 @@ struct Image {
   };
   std::string token;
   std::vector<Session> sessions;
-  std::vector<int> memory;  // numbers of the memory arena, which all sessions share
+  std::vector<std::string> connections;  // paths of the sockets of rdma_cm that it uses
+  std::vector<int> memory;               // numbers of the memory arena, which all sessions share
   std::vector<EndPair> ends;
+  std::vector<Channel> channels;
   std::vector<EpollEntry> epolls;
   bool operator==(const Image&) const = default;
 

@@ -6,7 +6,7 @@
 //   at the end of a dump that failed, or leaves the program running: the same, in the source
 //
 // CRIU loads each plugin of its directory for each dump. A process without a vdevice costs a look
-// at its mappings.
+// at its mappings and sockets.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -120,7 +120,7 @@ Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) 
       if (now.events == 0) now.events = before.events;
       now.channels.insert(before.channels.begin(), before.channels.end());
     }
-  std::set<std::string> paths;
+  std::set<std::string> paths(image.connections.begin(), image.connections.end());
   for (const Shared& session : *made) paths.insert(session.socket);
   std::vector<int> sockets;
   for (const std::string& path : paths) {
@@ -128,7 +128,7 @@ Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) 
     if (!socket) return pass(std::move(socket).error());
     sockets.push_back(*socket);
   }
-  const auto attached = attach(pid, {image.token, std::move(*made)});
+  const auto attached = attach(pid, {image.token, std::move(*made), {}});
   for (const int socket : sockets) (void)close(*held, socket);
   return attached;
 }
@@ -157,11 +157,12 @@ int pause_devices(int pid) {
   Source& source = sources()[pid];
   source.program = std::move(*program);
   source.image.token = source.program.token;
-  const auto noted = note_sessions(pid, source.program.sessions, &source.image);
+  const auto noted = note_sessions(pid, source.program, &source.image);
   if (!noted) return failed(pid, noted.error());
   const auto detached = detach(source.program.token);
   if (!detached) return failed(pid, detached.error());
   source.detached = true;
+  if (source.program.sessions.empty()) return 0;
   const auto reverted = revert(pid, source.program.sessions.front().memory);
   return reverted ? 0 : failed(pid, reverted.error());
 }
@@ -173,7 +174,7 @@ int checkpoint_devices(int pid) {
   auto held = Held::hold(pid);
   if (!held) return failed(pid, held.error());
   Image& image = source->second.image;
-  const auto taken = take_out(*held, source->second.program.sessions, &image);
+  const auto taken = take_out(*held, source->second.program, &image);
   if (!taken) return failed(pid, taken.error());
   const auto written = write_image(pid, image.encode());
   return written ? 0 : failed(pid, written.error());

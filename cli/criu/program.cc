@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -35,13 +36,10 @@ namespace {
 constexpr uint64_t kArenaBytes = 1ull << 47;  // ipc::kMemoryArenaSize
 
 // The address of the peer of a unix socket of sequenced packets; none: it is not connected to one.
-std::optional<std::string> peer_of(const Held& held, const Descriptor& one) {
-  if (one.target.rfind("socket:", 0) != 0) return std::nullopt;
-  const auto socket = held.take(one.number);
+std::optional<std::string> peer_of(const Fd& socket) {
   sockaddr_un address{};
   socklen_t length = sizeof address;
-  if (!socket ||
-      ::getpeername(socket->get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
       address.sun_family != AF_UNIX || length <= offsetof(sockaddr_un, sun_path))
     return std::nullopt;
   return std::string(address.sun_path);
@@ -51,6 +49,13 @@ std::optional<std::string> peer_of(const Held& held, const Descriptor& one) {
 std::string name_of(const std::string& path) {
   const std::filesystem::path its(path);
   return (its.parent_path().filename() / its.filename()).string();
+}
+
+bool is_socket(const Descriptor& one) { return one.target.rfind("socket:", 0) == 0; }
+
+bool has_ended(const Fd& socket) {
+  pollfd its{socket.get(), POLLRDHUP, 0};
+  return ::poll(&its, 1, 0) > 0;
 }
 
 // Puts `from` in the place of each number; `from` is closed.
@@ -196,6 +201,15 @@ std::vector<std::pair<uint64_t, Fd>> sockets_of(const Held& held,
   return sockets;
 }
 
+// Takes it out.
+std::vector<std::string> unread_of(const Fd& socket) {
+  std::vector<std::string> messages;
+  char message[Image::kMostMessage];
+  for (ssize_t got = 0; (got = ::recv(socket.get(), message, sizeof message, MSG_DONTWAIT)) > 0;)
+    messages.emplace_back(message, static_cast<size_t>(got));
+  return messages;
+}
+
 // The other end of a pair hangs up when this one sends no more. Both are replaced anyway.
 Result<EndPair> drained(const Held& held, const std::vector<Descriptor>& all, uint64_t write_end) {
   EndPair ends;
@@ -219,23 +233,28 @@ Result<EndPair> drained(const Held& held, const std::vector<Descriptor>& all, ui
   ends.write_flags = ::fcntl(writer->get(), F_GETFL);
   socklen_t size = sizeof ends.room;
   (void)::getsockopt(writer->get(), SOL_SOCKET, SO_SNDBUF, &ends.room, &size);
-  char message[Image::kMostMessage];
-  for (ssize_t got = 0; (got = ::recv(reader->get(), message, sizeof message, MSG_DONTWAIT)) > 0;)
-    ends.messages.emplace_back(message, static_cast<size_t>(got));
+  ends.messages = unread_of(*reader);
   return ends;
 }
 
-Result<void> make_pair_again(Held& held, const EndPair& ends) {
+Result<std::array<int, 2>> make_sockets(Held& held) {
   auto at = held.scratch();
   if (!at) return pass(std::move(at).error());
-  int pair[2];
+  std::array<int, 2> pair{};
   if (auto made = held.call("make a pair of sockets", SYS_socketpair, AF_UNIX,
                             SOCK_SEQPACKET | SOCK_CLOEXEC, 0, *at);
       !made)
     return pass(std::move(made).error());
-  if (auto done = held.read(*at, pair, sizeof pair); !done) return done;
-  if (auto done = put(held, static_cast<uint64_t>(pair[0]), ends.reads); !done) return done;
-  if (auto done = put(held, static_cast<uint64_t>(pair[1]), ends.writes); !done) return done;
+  if (auto done = held.read(*at, pair.data(), sizeof pair); !done)
+    return pass(std::move(done).error());
+  return pair;
+}
+
+Result<void> make_pair_again(Held& held, const EndPair& ends) {
+  auto pair = make_sockets(held);
+  if (!pair) return pass(std::move(pair).error());
+  if (auto done = put(held, static_cast<uint64_t>((*pair)[0]), ends.reads); !done) return done;
+  if (auto done = put(held, static_cast<uint64_t>((*pair)[1]), ends.writes); !done) return done;
   const auto writer = held.take(ends.writes.front());
   const auto reader = held.take(ends.reads.front());
   if (!writer || !reader) return pass((writer ? reader : writer).error());
@@ -247,6 +266,51 @@ Result<void> make_pair_again(Held& held, const EndPair& ends) {
   (void)::fcntl(reader->get(), F_SETFL, ends.read_flags & O_NONBLOCK);
   (void)::fcntl(writer->get(), F_SETFL, ends.write_flags & O_NONBLOCK);
   return {};
+}
+
+// The other end is closed: the library reads what was unread, and then asks for another socket.
+Result<void> make_channel_again(Held& held, const Channel& channel) {
+  auto pair = make_sockets(held);
+  if (!pair) return pass(std::move(pair).error());
+  {
+    const auto writer = held.take((*pair)[1]);
+    if (!writer) return pass(writer.error());
+    // All must fit, because nothing reads them meanwhile. The kernel counts more than the bytes.
+    constexpr size_t kMost = 1u << 30, kEach = 2 * Image::kMostMessage;
+    const int room = static_cast<int>(std::min(kMost, (channel.messages.size() + 1) * kEach));
+    (void)::setsockopt(writer->get(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+    for (const std::string& message : channel.messages)
+      if (::send(writer->get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        return fail_errno("give back unread events of rdma_cm");
+    const auto reader = held.take((*pair)[0]);
+    if (!reader) return pass(reader.error());
+    (void)::fcntl(reader->get(), F_SETFL, channel.flags & O_NONBLOCK);
+  }
+  if (auto done = close(held, (*pair)[1]); !done) return done;
+  return put(held, static_cast<uint64_t>((*pair)[0]), channel.numbers);
+}
+
+// Numbers of the sockets that are connected to vrdmad. EAGAIN: more of them than it has parked.
+Result<std::vector<int>> sockets_to(const Held& held, const std::vector<Descriptor>& all,
+                                    const ParkedProgram& program) {
+  std::set<std::string> names, of_cm;
+  for (const Shared& one : program.sessions) names.insert(name_of(one.socket));
+  for (const Connections& one : program.connections) of_cm.insert(name_of(one.socket));
+  std::vector<int> numbers;
+  std::set<uint64_t> alive;  // of rdma_cm
+  for (const Descriptor& one : all) {
+    if (!is_socket(one)) continue;
+    const auto socket = held.take(one.number);
+    const auto peer = socket ? peer_of(*socket) : std::nullopt;
+    if (!peer) continue;
+    const bool is_cm = peer->ends_with("/rdma_cm");
+    if (is_cm && !has_ended(*socket)) alive.insert(one.inode);
+    if (is_cm ? of_cm.contains(name_of(*peer)) : names.contains(name_of(*peer)))
+      numbers.push_back(one.number);
+  }
+  if (alive.size() > program.connections.size())
+    return fail(EAGAIN, "it began to use rdma_cm when it was parked: try again");
+  return numbers;
 }
 
 // `queues`: a file that vrdmad made. It must own the arena too, because it opens it anew.
@@ -276,29 +340,28 @@ Result<void> make_arena_again(Held& held, const std::vector<int>& numbers, int q
 
 bool has_vdevice(pid_t pid) {
   const auto all = mapped_files_of(pid);
-  return std::any_of(all.begin(), all.end(),
-                     [](const MappedFile& one) { return one.name.rfind(kQueues, 0) == 0; });
+  if (std::any_of(all.begin(), all.end(),
+                  [](const MappedFile& one) { return one.name.rfind(kQueues, 0) == 0; }))
+    return true;
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const auto descriptors = descriptors_of(pid);
+  return std::any_of(descriptors.begin(), descriptors.end(), [&](const Descriptor& one) {
+    if (!is_socket(one)) return false;
+    const Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), one.number, 0)));
+    return peer_of(socket).value_or("").ends_with("/rdma_cm") && !has_ended(socket);
+  });
 }
 
 std::string obstacle(pid_t pid) {
   size_t watches = 0;
-  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  for (const Descriptor& one : descriptors_of(pid)) {
+  for (const Descriptor& one : descriptors_of(pid))
     if (one.target == kUserfaultfd && ++watches > 2) return "it has a userfaultfd of its own";
-    if (one.target.rfind("socket:", 0) != 0) continue;
-    const Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), one.number, 0)));
-    sockaddr_un address{};
-    socklen_t length = sizeof address;
-    if (socket.valid() &&
-        ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
-        address.sun_family == AF_UNIX && length > offsetof(sockaddr_un, sun_path) &&
-        std::string(address.sun_path).ends_with("/rdma_cm"))
-      return "it uses connections of rdma_cm";
-  }
   return {};
 }
 
-Result<void> note_sessions(pid_t pid, const std::vector<Shared>& sessions, Image* image) {
+Result<void> note_sessions(pid_t pid, const ParkedProgram& program, Image* image) {
+  for (const Connections& one : program.connections) image->connections.push_back(one.socket);
+  const auto& sessions = program.sessions;
   const auto all = descriptors_of(pid);
   for (const Shared& session : sessions) {
     const auto queues = numbers_of(all, session.arena), bells = numbers_of(all, session.bells);
@@ -335,11 +398,23 @@ Result<void> revert_memory(Held& held, uint64_t arena) {
   return {};
 }
 
-Result<void> take_out(Held& held, const std::vector<Shared>& sessions, Image* image) {
+Result<void> take_out(Held& held, const ParkedProgram& program, Image* image) {
   const auto all = descriptors_of(held.pid());
   const auto epolls = epolls_of(held.pid());
-  std::set<int> replaced;
-  for (const Shared& session : sessions) {
+  auto sockets = sockets_to(held, all, program);
+  if (!sockets) return pass(std::move(sockets).error());
+  // What takes their place is watched as they were.
+  std::vector<EpollEntry> watched;
+  const auto watch_as_before = [&](const std::vector<int>& numbers, std::vector<EpollEntry>* to) {
+    for (const EpollEntry& one : epolls)
+      if (std::find(numbers.begin(), numbers.end(), one.number) != numbers.end())
+        to->push_back(one);
+  };
+  const auto replace = [&](const std::vector<int>& numbers) {
+    watch_as_before(numbers, &image->epolls);
+    return put_eventfd(held, numbers);
+  };
+  for (const Shared& session : program.sessions) {
     auto channels = session.channels;
     channels[0] = session.events;
     for (const auto& [handle, write_end] : channels) {
@@ -347,39 +422,36 @@ Result<void> take_out(Held& held, const std::vector<Shared>& sessions, Image* im
       if (!ends) return pass(std::move(ends).error());
       ends->session = session.number;
       ends->channel = handle;
-      replaced.insert(ends->reads.begin(), ends->reads.end());
-      replaced.insert(ends->writes.begin(), ends->writes.end());
       image->ends.push_back(std::move(*ends));
       const EndPair& noted = image->ends.back();
       std::vector<int> both = noted.reads;
       both.insert(both.end(), noted.writes.begin(), noted.writes.end());
-      if (auto done = put_eventfd(held, both); !done) return done;
+      if (auto done = replace(both); !done) return done;
     }
   }
-  for (const EpollEntry& one : epolls)
-    if (replaced.contains(one.number)) image->epolls.push_back(one);
-  std::vector<int> sockets;
-  for (const Descriptor& one : all)
-    if (const auto peer = peer_of(held, one))
-      if (std::any_of(sessions.begin(), sessions.end(), [&](const Shared& session) {
-            return name_of(*peer) == name_of(session.socket);
-          }))
-        sockets.push_back(one.number);
-  if (auto done = hang_up(held, sockets); !done) return done;
-  // What has taken their place is watched as they were.
-  auto watched = image->epolls;
-  for (const EpollEntry& one : epolls)
-    if (std::find(sockets.begin(), sockets.end(), one.number) != sockets.end())
-      watched.push_back(one);
+  for (const Connections& connections : program.connections)
+    for (const uint64_t inode : connections.channels) {
+      const auto numbers = numbers_of(all, inode);
+      if (numbers.empty()) continue;  // it has destroyed the channel
+      auto socket = held.take(numbers.front());
+      if (!socket) return pass(std::move(socket).error());
+      image->channels.push_back({numbers, ::fcntl(socket->get(), F_GETFL), unread_of(*socket)});
+      if (auto done = replace(numbers); !done) return done;
+    }
+  if (auto done = hang_up(held, *sockets); !done) return done;
+  watch_as_before(*sockets, &watched);
+  watched.insert(watched.end(), image->epolls.begin(), image->epolls.end());
   return watch_again(held, watched);
 }
 
 Result<std::vector<Shared>> make_again(Held& held, const Image& image) {
-  if (image.sessions.empty()) return fail(EINVAL, "its image has no sessions");
-  if (auto done = make_arena_again(held, image.memory, image.sessions.front().queues); !done)
-    return pass(std::move(done).error());
+  if (!image.sessions.empty())
+    if (auto done = make_arena_again(held, image.memory, image.sessions.front().queues); !done)
+      return pass(std::move(done).error());
   for (const EndPair& ends : image.ends)
     if (auto done = make_pair_again(held, ends); !done) return pass(std::move(done).error());
+  for (const Channel& channel : image.channels)
+    if (auto done = make_channel_again(held, channel); !done) return pass(std::move(done).error());
   if (auto done = watch_again(held, image.epolls); !done) return pass(std::move(done).error());
   const auto all = descriptors_of(held.pid());
   const auto find = [&all](int number) {

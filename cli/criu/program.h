@@ -7,8 +7,11 @@
 //   userfaultfd of memory    an eventfd; its thread ends  the same: nothing is put in place again
 //   event ends, channels     eventfds; what was unread    a new pair, with what was unread
 //                            is in the image
-//   session sockets          the end of a pipe that       the same: the library sees a hang-up, and
-//                            nobody writes to             connects as after the end of a daemon
+//   session sockets, and     the end of a pipe that       the same: the library sees a hang-up, and
+//   those of rdma_cm         nobody writes to             connects as after the end of a daemon
+//   channels of rdma_cm      eventfds; what was unread    a socket with what was unread, and then
+//   its
+//                            is in the image              end, as after the end of a daemon
 //
 // All of it is done by system calls in the held process; nothing of its program is executed.
 #pragma once
@@ -31,24 +34,35 @@ struct Shared {
   std::map<uint32_t, uint64_t> channels;
 };
 
-// Whether a process has a vdevice open: it maps the queues of a session.
+// Its use of rdma_cm in a network namespace: see v1::ParkedConnections.
+struct Connections {
+  std::string socket;
+  std::vector<uint64_t> channels;
+};
+
+// Whether a process has a vdevice open, or uses rdma_cm.
 [[nodiscard]] bool has_vdevice(pid_t pid);
 // Why its descriptors cannot be replaced, as the end of a sentence about it; empty: they can.
 [[nodiscard]] std::string obstacle(pid_t pid);
 
+// A process as vrdmad tells of it when it is parked.
+struct ParkedProgram {
+  std::string token;
+  std::vector<Shared> sessions;
+  std::vector<Connections> connections;
+};
 // Notes in `image` which descriptors the sessions share with vrdmad.
-[[nodiscard]] base::Result<void> note_sessions(pid_t pid, const std::vector<Shared>& sessions,
+[[nodiscard]] base::Result<void> note_sessions(pid_t pid, const ParkedProgram& program,
                                                Image* image);
 // Makes all memory private, and ends what watches it. EAGAIN: the watching thread works; try again.
 [[nodiscard]] base::Result<void> revert_memory(Held& held, uint64_t arena);
 // Takes what is left out of the process, and notes in `image` how to make it again. An error leaves
 // a part of it done; make_again() undoes that.
-[[nodiscard]] base::Result<void> take_out(Held& held, const std::vector<Shared>& sessions,
-                                          Image* image);
+[[nodiscard]] base::Result<void> take_out(Held& held, const ParkedProgram& program, Image* image);
 // Makes it again. The result identifies what the process shares now, by session, for vrdmad; 0:
 // that was not taken out.
 [[nodiscard]] base::Result<std::vector<Shared>> make_again(Held& held, const Image& image);
-// Connects the process to a session socket. The result is a number of a descriptor in it.
+// Connects the process to a socket of vrdmad. The result is a number of a descriptor in it.
 [[nodiscard]] base::Result<int> connect(Held& held, const std::string& path);
 [[nodiscard]] base::Result<void> close(Held& held, int number);
 

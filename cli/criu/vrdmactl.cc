@@ -103,8 +103,11 @@ Result<ParkedProgram> park(pid_t pid) {
   if (!answer) return pass(answer.error());
   try {
     const Json json = Json::parse(*answer);
-    ParkedProgram program{json.at("token").get<std::string>(), {}};
+    ParkedProgram program{json.at("token").get<std::string>(), {}, {}};
     for (const Json& one : json.at("sessions")) program.sessions.push_back(shared_of(one));
+    for (const Json& one : json.at("connections"))
+      program.connections.push_back(
+          {one.at("socket").get<std::string>(), one.at("channels").get<std::vector<uint64_t>>()});
     return program;
   } catch (const std::exception& error) {
     return fail(EPROTO, std::string("vrdmactl answers in another language: ") + error.what());

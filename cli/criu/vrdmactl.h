@@ -4,17 +4,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "cli/criu/program.h"
 #include "core/base/error.h"
 
 namespace vrdma::cli::criu {
-
-struct ParkedProgram {
-  std::string token;
-  std::vector<Shared> sessions;
-};
 
 [[nodiscard]] base::Result<ParkedProgram> park(pid_t pid);
 [[nodiscard]] base::Result<void> detach(const std::string& token);

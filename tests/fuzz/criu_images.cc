@@ -11,7 +11,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto require = [](bool holds) {
     if (!holds) std::abort();
   };
-  require(image->token.size() == 32 && !image->memory.empty());
+  require(image->token.size() == 32);
+  require(image->sessions.empty() ? !image->connections.empty() : !image->memory.empty());
+  for (const auto& channel : image->channels) {
+    require(!channel.numbers.empty());
+    for (const int number : channel.numbers) require(number >= 0);
+    for (const auto& message : channel.messages) require(message.size() <= Image::kMostMessage);
+  }
   for (const auto& ends : image->ends) {
     require(!ends.reads.empty() && !ends.writes.empty());
     for (const int number : ends.reads) require(number >= 0);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# checkpoint.sh host|network FLOW: programs with open vdevices are dumped by CRIU, killed and restored; their peers notice a
-# pause only. All programs check each message, WRITE, READ and atomic that they exchange.
+# checkpoint.sh host|network FLOW EVENTS: programs with open vdevices are dumped by CRIU, killed and restored; their peers
+# notice a pause only. All programs check each message, WRITE, READ and atomic that they exchange.
 #
 #     netns a                      netns b
 #   +-----------------+          +-----------------+
@@ -26,6 +26,7 @@ criu() {
 }
 
 cp "$2" "$T/lib/flow"
+cp "$3" "$T/lib/events"
 start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
@@ -101,6 +102,44 @@ over() {
   rm "$T/$1".[ab]
 }
 
+# again NAME: it is made anew of its image.
+again() {
+  dumped "$1"
+  killed "$1"
+  restored "$1"
+}
+
+# --- rping: three threads, a channel of rdma_cm and one for completions; its client checks all that comes back ---
+pings() { grep -c 'ping data' "$T/$1.log" || true; }
+has_pinged() { [[ $(pings "$1") -ge $2 ]]; }
+pings_on() { # NAME...
+  local name before
+  for name in "$@"; do
+    before=$(pings "$name")
+    wait_until 20 has_pinged "$name" $((before + 200)) ||
+      fail "$name does not go on after $before: $(tail -n 3 "$T/$name.log"; ctl conn list)"
+  done
+}
+listens_anywhere() { [[ $(ctl conn list) == *LISTEN* ]]; }
+begin_server() { # NAME RPING...
+  spawn "$1" a root setsid "${@:2}" -s -p $PORT -v -V
+  wait_until 20 listens_anywhere || fail "$1 does not listen: $(<"$T/$1.log")"
+}
+begin_client() { # NAME COUNT
+  spawn "$1" b root setsid rping -c -a 10.0.0.1 -p $PORT -v -V -C "$2"
+}
+# end_rping NAME COUNT: both end after so many, without an error.
+end_rping() {
+  local end
+  for end in a b; do
+    wait_until 60 ended "${PID[$1-$end]}" || fail "$1-$end does not end after $(pings "$1-$end"): $(ctl conn list)"
+    wait "${PID[$1-$end]}" 2>/dev/null || true
+    unset "PID[$1-$end]"
+    [[ $(pings "$1-$end") -eq $2 ]] || fail "$1-$end: $(pings "$1-$end") of $2"
+    ! grep -v 'ping data' "$T/$1-$end.log" | grep -iE 'mismatch|fail|error|unexpected' || fail "$1-$end has failed"
+  done
+}
+
 for how in poll all shared; do
   begin $how $how
   goes_on $how-a $how-b
@@ -115,17 +154,79 @@ for how in poll all shared; do
   done
   over $how
 done
-[[ $mode == host ]] || exit 0
+
+say "rping is dumped in traffic, and restored; then its client"
+begin_server rping-a rping -a 10.0.0.1
+begin_client rping-b 20000
+pings_on rping-a rping-b
+for end in a b; do
+  again rping-$end
+  pings_on rping-a rping-b
+done
+[[ $mode == host ]] || { end_rping rping 20000; exit 0; }
+say "the same while its peer is stopped, by a dump that leaves it running, and by one that fails"
+for ends in 'a b' 'b a'; do
+  read -r dumped other <<<"$ends"
+  kill -STOP "${PID[rping-$other]}"
+  again "rping-$dumped"
+  kill -CONT "${PID[rping-$other]}"
+  pings_on rping-a rping-b
+  dumped "rping-$dumped" --leave-running
+  pings_on rping-a rping-b
+  if ROOM=64k dump "rping-$dumped"; then fail "CRIU wrote a program into 64 KiB"; fi
+  umount "$T/image"
+  pings_on rping-a rping-b
+done
+end_rping rping 20000
+
+say "a listener at all addresses, which has no device open, is away when its client comes"
+begin_server any-a rping
+dumped any-a
+killed any-a
+begin_client any-b 10
+has_connection() { [[ $(ctl conn list) == *" $1 "* ]]; }
+awaits_connection() { wait_until 20 has_connection "$1" || fail "no connection is $1: $(ctl conn list)"; }
+awaits_connection REQ_SENT
+restored any-a
+end_rping any 10
+
+say "events that were not read are there after the restore, once, and a disconnect comes afterwards"
+has_said() { grep -qx "$2" "$T/$1.log"; }
+awaits_word() { wait_until 20 has_said "$1" "$2" || fail "$1 does not say $2: $(<"$T/$1.log")"; }
+spawn events-a a root setsid "$T/lib/events" server 10.0.0.1 $PORT "$T/go-a"
+awaits_word events-a listening
+spawn events-b b root setsid "$T/lib/events" client 10.0.0.1 $PORT "$T/go-b"
+awaits_connection REQ_RECEIVED
+again events-a
+again events-b  # its connection is half made
+touch "$T/go-a.1"
+awaits_word events-b ESTABLISHED
+dumped events-a --leave-running
+touch "$T/go-a.2"
+awaits_word events-a ESTABLISHED
+dumped events-a
+killed events-a
+touch "$T/go-b.1"
+awaits_connection DREQ_RECEIVED
+restored events-a
+touch "$T/go-a.3"
+awaits_word events-b DISCONNECTED
+is_over() { ! has_connection TIMEWAIT; }
+wait_until 20 is_over || fail "it stays in TIMEWAIT: $(ctl conn list)"
+again events-a
+touch "$T/go-a.4"
+awaits_word events-a 'no more'
+for end in a b; do
+  wait_until 20 ended "${PID[events-$end]}" || fail "events-$end does not end: $(<"$T/events-$end.log")"
+  unset "PID[events-$end]"
+done
+[[ $(xargs <"$T/events-a.log") == 'listening CONNECT_REQUEST ESTABLISHED DISCONNECTED TIMEWAIT_EXIT no more' ]] || fail "$(<"$T/events-a.log")"
 
 say "what cannot be dumped is refused, and runs on"
 refused() { # NAME SENTENCE
   if dump "$1"; then fail "$1 is dumped, with $2"; fi
   grep -q "vrdma: .*$2" "$T/dump.log" || fail "$1: $(grep -E 'Error|vrdma:' "$T/dump.log")"
 }
-spawn cm-a a root setsid rping -s -a 10.0.0.1 -p $PORT -C 1000000
-wait_until 20 listening va || fail "rping does not listen"
-refused cm-a 'connections of rdma_cm'
-kill_programs cm-a
 for end in a b; do vdev_create "d$end" $end eth0 --tenant green; done
 VDEVICE=d begin direct poll
 goes_on direct-a direct-b

@@ -12,9 +12,11 @@ Image sample() {
   Image image;
   image.token = "0123456789abcdef0123456789abcdef";
   image.sessions = {{3, "/run/vrdma/netns/7/0.sock", 5, 6, 7}};
+  image.connections = {"/run/vrdma/netns/7/rdma_cm"};
   image.memory = {8, 9};
   image.ends = {{3, 0, {10}, {11}, 0, 04002, 32'768, {std::string("\0\xff", 2), "unread"}},
                 {3, 2, {12, 13}, {14}, 04002, 04002, 4096, {}}};
+  image.channels = {{{16}, 02, {"an event"}}, {{17, 18}, 04002, {}}};
   image.epolls = {{15, 12, 0x2001, UINT64_MAX}};
   return image;
 }
@@ -35,7 +37,7 @@ TEST(CriuImage, IsDecodedAsItWasEncoded) {
 
 TEST(CriuImage, RefusesWhatNoPluginWrites) {
   const std::pair<std::string, std::string> changes[] = {
-      {"\"version\": 1", "\"version\": 2"},
+      {"\"version\": 2", "\"version\": 1"},
       {"0123456789abcdef0", "x"},
       {"0123456789abcdef0", "XYZ3456789abcdef0"},
       {"\"queues\": 5", "\"queues\": -1"},
@@ -46,6 +48,11 @@ TEST(CriuImage, RefusesWhatNoPluginWrites) {
       {"00ff", "00fg"},
       {"\"token\"", "\"taken\""},
       {"\"ends\": [", "\"ends\": 7, \"was\": ["},
+      {"\"channels\"", "\"canals\""},
+      {"\"connections\"", "\"relations\""},
+      {"\"flags\": 2", "\"flags\": -2"},
+      {"\"numbers\": [", "\"numbers\": [], \"was\": ["},
+      {"/run/vrdma/netns/7/rdma_cm\"", "\", 7"},
   };
   for (const auto& [from, to] : changes)
     EXPECT_FALSE(Image::decode(changed(from, to))) << from << " -> " << to;
@@ -57,8 +64,22 @@ TEST(CriuImage, RefusesWhatNoPluginWrites) {
     EXPECT_FALSE(Image::decode(whole.substr(0, size))) << size;
 }
 
+// A listener at all addresses has no vdevice open.
+TEST(CriuImage, IsOfAProgramThatUsesRdmaCmAlone) {
+  Image image;
+  image.token = sample().token;
+  image.connections = sample().connections;
+  image.channels = sample().channels;
+  const auto again = Image::decode(image.encode());
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_EQ(*again, image);
+  image.connections = {};
+  EXPECT_THAT(Image::decode(image.encode()).error().message(),
+              HasSubstr("neither sessions nor connections"));
+}
+
 TEST(CriuImage, SaysWhatIsWrong) {
-  EXPECT_THAT(Image::decode(changed("\"version\": 1", "\"version\": 9")).error().message(),
+  EXPECT_THAT(Image::decode(changed("\"version\": 2", "\"version\": 9")).error().message(),
               HasSubstr("another version"));
   EXPECT_THAT(Image::decode(std::string(Image::kMostBytes + 1, ' ')).error().message(),
               HasSubstr("too large"));
