@@ -13,6 +13,9 @@
 mode=$1
 setup
 need_worker_processes
+for program in rping rstream; do
+  command -v $program >/dev/null || skip "$program is not installed"
+done
 [[ -e $BUILD/lib/criu/vrdma_plugin.so ]] || skip "the plugin is not built: a sanitizer, or another processor"
 status=0
 root=$("$(dirname "$0")/../interop/images/root" trixie criu 2>"$T/root.log") || status=$?
@@ -116,17 +119,17 @@ pings_on() { # NAME...
   local name before
   for name in "$@"; do
     before=$(pings "$name")
-    wait_until 20 has_pinged "$name" $((before + 200)) ||
+    wait_until 20 has_pinged "$name" $((before + 20)) ||
       fail "$name does not go on after $before: $(tail -n 3 "$T/$name.log"; ctl conn list)"
   done
 }
 listens_anywhere() { [[ $(ctl conn list) == *LISTEN* ]]; }
 begin_server() { # NAME RPING...
-  spawn "$1" a root setsid "${@:2}" -s -p $PORT -v -V
+  spawn "$1" a root setsid stdbuf -oL "${@:2}" -s -p $PORT -v -V
   wait_until 20 listens_anywhere || fail "$1 does not listen: $(<"$T/$1.log")"
 }
 begin_client() { # NAME COUNT
-  spawn "$1" b root setsid rping -c -a 10.0.0.1 -p $PORT -v -V -C "$2"
+  spawn "$1" b root setsid stdbuf -oL rping -c -a 10.0.0.1 -p $PORT -v -V -C "$2"
 }
 # end_rping NAME COUNT: both end after so many, without an error.
 end_rping() {
@@ -156,14 +159,22 @@ for how in poll all shared; do
 done
 
 say "rping is dumped in traffic, and restored; then its client"
+ctl quota set va msg_rate=1200  # some 300 rounds in a second, so that there is traffic as long as the test needs it
 begin_server rping-a rping -a 10.0.0.1
-begin_client rping-b 20000
+begin_client rping-b 4000
 pings_on rping-a rping-b
 for end in a b; do
   again rping-$end
   pings_on rping-a rping-b
 done
-[[ $mode == host ]] || { end_rping rping 20000; exit 0; }
+finish_rping() {
+  ctl quota set va msg_rate=max
+  end_rping rping 4000
+}
+if [[ $mode == network ]]; then
+  finish_rping
+  exit 0
+fi
 say "the same while its peer is stopped, by a dump that leaves it running, and by one that fails"
 for ends in 'a b' 'b a'; do
   read -r dumped other <<<"$ends"
@@ -177,7 +188,7 @@ for ends in 'a b' 'b a'; do
   umount "$T/image"
   pings_on rping-a rping-b
 done
-end_rping rping 20000
+finish_rping
 
 say "a listener at all addresses, which has no device open, is away when its client comes"
 begin_server any-a rping
@@ -189,6 +200,26 @@ awaits_connection() { wait_until 20 has_connection "$1" || fail "no connection i
 awaits_connection REQ_SENT
 restored any-a
 end_rping any 10
+
+say "rstream, sockets over RDMA that verify their data, is dumped in traffic; then its peer"
+moved() { ctl qp list -j | awk -F '[:,]' '/worker_bytes/ { sum += $2 } END { printf "%d", sum }'; }
+has_moved() { [[ $(moved) -ge $1 ]]; }
+moves_on() { local before; before=$(moved); wait_until 20 has_moved $((before + 1000000)) || fail "rstream does not go on: $(ctl conn list)"; }
+ctl quota set va bandwidth=20m  # its 160 MB take 8 s, unless the limit is lifted
+spawn stream-a a root setsid rstream -b 10.0.0.1 -S 65536 -C 250 -I 10 -T v
+wait_until 20 listens_anywhere || fail "rstream does not listen"
+spawn stream-b b root setsid rstream -s 10.0.0.1 -S 65536 -C 250 -I 10 -T v
+moves_on
+for end in a b; do
+  again stream-$end
+  moves_on
+done
+ctl quota set va bandwidth=max
+for end in a b; do
+  wait_until 60 ended "${PID[stream-$end]}" || fail "stream-$end does not end: $(ctl conn list)"
+  unset "PID[stream-$end]"
+  [[ $(wc -l <"$T/stream-$end.log") -eq 2 ]] && grep -q '^custom .* 250 .* 10 ' "$T/stream-$end.log" || fail "stream-$end: $(<"$T/stream-$end.log")"
+done
 
 say "events that were not read are there after the restore, once, and a disconnect comes afterwards"
 has_said() { grep -qx "$2" "$T/$1.log"; }
