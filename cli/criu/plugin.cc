@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdarg>
 #include <fstream>
@@ -205,10 +206,13 @@ void end(int, int result) {
     if (!stays) continue;
     const auto done =
         source.detached ? go_on(pid, source.image, source.program) : resume(source.program.token);
-    if (done)
+    if (done) {
       say(kInfo, "process " + std::to_string(pid) + " goes on");
-    else
-      (void)failed(pid, done.error());
+      continue;
+    }
+    (void)failed(pid, done.error());
+    // It has ended: its peers need not wait until the time of parked programs is over.
+    if (done.error().code() == ESRCH) (void)abandon(source.program.token);
   }
   sources().clear();
 }

@@ -122,6 +122,10 @@ Result<void> resume(const std::string& token) {
   return without_answer(vrdmactl({"resume", token}));
 }
 
+Result<void> abandon(const std::string& token) {
+  return without_answer(vrdmactl({"abandon", token}));
+}
+
 Result<void> attach(pid_t pid, const ParkedProgram& program) {
   Json sessions = Json::array();
   for (const Shared& one : program.sessions) {

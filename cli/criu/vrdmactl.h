@@ -14,5 +14,6 @@ namespace vrdma::cli::criu {
 [[nodiscard]] base::Result<void> detach(const std::string& token);
 [[nodiscard]] base::Result<void> attach(pid_t pid, const ParkedProgram& program);
 [[nodiscard]] base::Result<void> resume(const std::string& token);
+[[nodiscard]] base::Result<void> abandon(const std::string& token);
 
 }  // namespace vrdma::cli::criu

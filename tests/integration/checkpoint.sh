@@ -112,6 +112,19 @@ again() {
   restored "$1"
 }
 
+# both_away NAME: both are dumped, and restored in the other order.
+both_away() {
+  dumped "$1-a"
+  killed "$1-a"
+  mv "$T/image" "$T/image-a"
+  dumped "$1-b"
+  killed "$1-b"
+  restored "$1-b"
+  rm -r "$T/image"
+  mv "$T/image-a" "$T/image"
+  restored "$1-a"
+}
+
 # --- rping: three threads, a channel of rdma_cm and one for completions; its client checks all that comes back ---
 pings() { grep -c 'ping data' "$T/$1.log" || true; }
 has_pinged() { [[ $(pings "$1") -ge $2 ]]; }
@@ -175,19 +188,21 @@ if [[ $mode == network ]]; then
   finish_rping
   exit 0
 fi
-say "the same while its peer is stopped, by a dump that leaves it running, and by one that fails"
+say "the same while its peer is stopped, or away too; by a dump that leaves it running, and by one that fails"
 for ends in 'a b' 'b a'; do
-  read -r dumped other <<<"$ends"
+  read -r end other <<<"$ends"
   kill -STOP "${PID[rping-$other]}"
-  again "rping-$dumped"
+  again "rping-$end"
   kill -CONT "${PID[rping-$other]}"
   pings_on rping-a rping-b
-  dumped "rping-$dumped" --leave-running
-  pings_on rping-a rping-b
-  if ROOM=64k dump "rping-$dumped"; then fail "CRIU wrote a program into 64 KiB"; fi
-  umount "$T/image"
-  pings_on rping-a rping-b
 done
+both_away rping
+pings_on rping-a rping-b
+dumped rping-a --leave-running
+pings_on rping-a rping-b
+if ROOM=64k dump rping-b; then fail "CRIU wrote a program into 64 KiB"; fi
+umount "$T/image"
+pings_on rping-a rping-b
 finish_rping
 
 say "a listener at all addresses, which has no device open, is away when its client comes"
@@ -200,6 +215,17 @@ awaits_connection() { wait_until 20 has_connection "$1" || fail "no connection i
 awaits_connection REQ_SENT
 restored any-a
 end_rping any 10
+
+say "a listener that ends in its dump leaves nothing to wait for"
+begin_server gone-a rping
+# shellcheck disable=SC2016  # the script's
+printf '#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-dump ] || kill -9 %s\n' "${PID[gone-a]}" >"$T/kill"
+chmod 755 "$T/kill"
+dump gone-a --leave-running --action-script "$T/kill" || true
+killed gone-a
+unset 'PID[gone-a]'
+listens_nowhere() { ! listens_anywhere; }
+wait_until 10 listens_nowhere || fail "it listens: $(ctl conn list)"
 
 say "rstream, sockets over RDMA that verify their data, is dumped in traffic; then its peer"
 moved() { ctl qp list -j | awk -F '[:,]' '/worker_bytes/ { sum += $2 } END { printf "%d", sum }'; }
@@ -285,15 +311,7 @@ umount "$T/image"
 goes_on left-a left-b
 
 say "both ends are dumped, and restored in the other order"
-dumped left-a
-killed left-a
-mv "$T/image" "$T/image-a"
-dumped left-b
-killed left-b
-restored left-b
-mv "$T/image" "$T/image-b"
-mv "$T/image-a" "$T/image"
-restored left-a
+both_away left
 goes_on left-a left-b
 
 say "the next daemon takes a restored program over; one that is parked for too long goes on"

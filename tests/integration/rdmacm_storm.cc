@@ -65,7 +65,8 @@ struct Side {
     epoll_event ready{};
     while (rdma_get_cm_event(channel, &event) != 0) {
       must(epoll >= 0 && errno == EAGAIN, "rdma_get_cm_event");
-      must(::epoll_wait(epoll, &ready, 1, -1) == 1, "epoll_wait");
+      // EINTR: it was stopped for a moment (signal(7)).
+      must(::epoll_wait(epoll, &ready, 1, -1) == 1 || errno == EINTR, "epoll_wait");
     }
     const rdma_cm_event_type type = event->event;
     const int status = event->status;
