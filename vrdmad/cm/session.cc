@@ -108,6 +108,7 @@ CmSession::~CmSession() {
   set_counted(false);
   user_->requests.leave(*this);
   death_watch_.reset();
+  parked_watch_.reset();
   talk_.close();
 }
 

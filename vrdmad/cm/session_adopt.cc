@@ -126,6 +126,7 @@ int CmSession::resume(const ipc::CmRequest& request) {
 void CmSession::go_on_at(Talk* fresh) {
   death_watch_.reset();
   pidfd_.reset();
+  parked_watch_.reset();
   set_counted(true);
   if (!talk_.go_on_at(fresh)) return end();
   last_ = file_.answer();

@@ -163,6 +163,21 @@ TEST_F(CmParked, AreTakenOverByTheNextDaemon) {
   EXPECT_NE(park()->front().channels, before);
 }
 
+// A client that knows its own secret resumes its session while it is parked.
+TEST_F(CmParked, StayParkedWhenTheirProgramReconnects) {
+  two.listener(1, kPort);
+  ASSERT_TRUE(park());
+  ASSERT_EQ(two.resume(), 0);
+  EXPECT_EQ(two.call(CmCall::kDevices), -1) << "it is served";
+  EXPECT_TRUE(rig.cm.has_parked(token));
+  rig.cm.resume_parked(token);
+  EXPECT_EQ(two.receive(), 0);
+  ASSERT_TRUE(park());
+  two.hang_up();
+  rig.settle();
+  EXPECT_FALSE(rig.cm.has_parked(token)) << "its new connection has ended";
+}
+
 TEST_F(CmParked, AreRefusedWithoutAFile) {
   rig.cm.leave_sessions();
   rig.spaces = {};
