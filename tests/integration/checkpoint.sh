@@ -180,30 +180,25 @@ for end in a b; do
   again rping-$end
   pings_on rping-a rping-b
 done
-finish_rping() {
-  ctl quota set va msg_rate=max
-  end_rping rping 4000
-}
-if [[ $mode == network ]]; then
-  finish_rping
-  exit 0
-fi
-say "the same while its peer is stopped, or away too; by a dump that leaves it running, and by one that fails"
-for ends in 'a b' 'b a'; do
-  read -r end other <<<"$ends"
-  kill -STOP "${PID[rping-$other]}"
-  again "rping-$end"
-  kill -CONT "${PID[rping-$other]}"
+if [[ $mode == host ]]; then
+  say "the same while its peer is stopped, or away too; by a dump that leaves it running, and by one that fails"
+  for ends in 'a b' 'b a'; do
+    read -r end other <<<"$ends"
+    kill -STOP "${PID[rping-$other]}"
+    again "rping-$end"
+    kill -CONT "${PID[rping-$other]}"
+    pings_on rping-a rping-b
+  done
+  both_away rping
   pings_on rping-a rping-b
-done
-both_away rping
-pings_on rping-a rping-b
-dumped rping-a --leave-running
-pings_on rping-a rping-b
-if ROOM=64k dump rping-b; then fail "CRIU wrote a program into 64 KiB"; fi
-umount "$T/image"
-pings_on rping-a rping-b
-finish_rping
+  dumped rping-a --leave-running
+  pings_on rping-a rping-b
+  if ROOM=64k dump rping-b; then fail "CRIU wrote a program into 64 KiB"; fi
+  umount "$T/image"
+  pings_on rping-a rping-b
+fi
+ctl quota set va msg_rate=max
+end_rping rping 4000
 
 say "a listener at all addresses, which has no device open, is away when its client comes"
 begin_server any-a rping
@@ -215,37 +210,6 @@ awaits_connection() { wait_until 20 has_connection "$1" || fail "no connection i
 awaits_connection REQ_SENT
 restored any-a
 end_rping any 10
-
-say "a listener that ends in its dump leaves nothing to wait for"
-begin_server gone-a rping
-# shellcheck disable=SC2016  # the script's
-printf '#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-dump ] || kill -9 %s\n' "${PID[gone-a]}" >"$T/kill"
-chmod 755 "$T/kill"
-dump gone-a --leave-running --action-script "$T/kill" || true
-killed gone-a
-unset 'PID[gone-a]'
-listens_nowhere() { ! listens_anywhere; }
-wait_until 10 listens_nowhere || fail "it listens: $(ctl conn list)"
-
-say "rstream, sockets over RDMA that verify their data, is dumped in traffic; then its peer"
-moved() { ctl qp list -j | awk -F '[:,]' '/worker_bytes/ { sum += $2 } END { printf "%d", sum }'; }
-has_moved() { [[ $(moved) -ge $1 ]]; }
-moves_on() { local before; before=$(moved); wait_until 20 has_moved $((before + 1000000)) || fail "rstream does not go on: $(ctl conn list)"; }
-ctl quota set va bandwidth=20m  # its 160 MB take 8 s, unless the limit is lifted
-spawn stream-a a root setsid rstream -b 10.0.0.1 -S 65536 -C 250 -I 10 -T v
-wait_until 20 listens_anywhere || fail "rstream does not listen"
-spawn stream-b b root setsid rstream -s 10.0.0.1 -S 65536 -C 250 -I 10 -T v
-moves_on
-for end in a b; do
-  again stream-$end
-  moves_on
-done
-ctl quota set va bandwidth=max
-for end in a b; do
-  wait_until 60 ended "${PID[stream-$end]}" || fail "stream-$end does not end: $(ctl conn list)"
-  unset "PID[stream-$end]"
-  [[ $(wc -l <"$T/stream-$end.log") -eq 2 ]] && grep -q '^custom .* 250 .* 10 ' "$T/stream-$end.log" || fail "stream-$end: $(<"$T/stream-$end.log")"
-done
 
 say "events that were not read are there after the restore, once, and a disconnect comes afterwards"
 has_said() { grep -qx "$2" "$T/$1.log"; }
@@ -278,6 +242,39 @@ for end in a b; do
   unset "PID[events-$end]"
 done
 [[ $(xargs <"$T/events-a.log") == 'listening CONNECT_REQUEST ESTABLISHED DISCONNECTED TIMEWAIT_EXIT no more' ]] || fail "$(<"$T/events-a.log")"
+
+[[ $mode == host ]] || exit 0
+
+say "a listener that ends in its dump leaves nothing to wait for"
+begin_server gone-a rping
+# shellcheck disable=SC2016  # the script's
+printf '#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-dump ] || kill -9 %s\n' "${PID[gone-a]}" >"$T/kill"
+chmod 755 "$T/kill"
+dump gone-a --leave-running --action-script "$T/kill" || true
+killed gone-a
+unset 'PID[gone-a]'
+listens_nowhere() { ! listens_anywhere; }
+wait_until 10 listens_nowhere || fail "it listens: $(ctl conn list)"
+
+say "rstream, sockets over RDMA that verify their data, is dumped in traffic; then its peer"
+moved() { ctl qp list -j | awk -F '[:,]' '/worker_bytes/ { sum += $2 } END { printf "%d", sum }'; }
+has_moved() { [[ $(moved) -ge $1 ]]; }
+moves_on() { local before; before=$(moved); wait_until 20 has_moved $((before + 1000000)) || fail "rstream does not go on: $(ctl conn list)"; }
+ctl quota set va bandwidth=20m  # its 160 MB take 8 s, unless the limit is lifted
+spawn stream-a a root setsid rstream -b 10.0.0.1 -S 65536 -C 250 -I 10 -T v
+wait_until 20 listens_anywhere || fail "rstream does not listen"
+spawn stream-b b root setsid rstream -s 10.0.0.1 -S 65536 -C 250 -I 10 -T v
+moves_on
+for end in a b; do
+  again stream-$end
+  moves_on
+done
+ctl quota set va bandwidth=max
+for end in a b; do
+  wait_until 60 ended "${PID[stream-$end]}" || fail "stream-$end does not end: $(ctl conn list)"
+  unset "PID[stream-$end]"
+  [[ $(wc -l <"$T/stream-$end.log") -eq 2 ]] && grep -q '^custom .* 250 .* 10 ' "$T/stream-$end.log" || fail "stream-$end: $(<"$T/stream-$end.log")"
+done
 
 say "what cannot be dumped is refused, and runs on"
 refused() { # NAME SENTENCE
