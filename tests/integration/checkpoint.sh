@@ -287,6 +287,8 @@ goes_on direct-a direct-b
 refused direct-a 'direct link'
 goes_on direct-a direct-b
 over direct
+ctl vdev delete da
+ctl vdev delete db
 
 begin left all
 goes_on left-a left-b
@@ -307,15 +309,19 @@ if ROOM=64k dump left-a; then fail "CRIU wrote a program into 64 KiB"; fi
 umount "$T/image"
 goes_on left-a left-b
 
+begin_server next-a rping
+again next-a
 say "both ends are dumped, and restored in the other order"
 both_away left
 goes_on left-a left-b
 
-say "the next daemon takes a restored program over; one that is parked for too long goes on"
+say "the next daemon takes restored programs over; one that is parked for too long goes on"
 WORKERS_END=1
 kill_daemon
 start_daemon --park-grace 1
 goes_on left-a left-b
+begin_client next-b 10
+end_rping next 10
 ctl checkpoint park "${PID[left-a]}" >/dev/null
 wait_until 10 has_logged 1 'was parked for too long: it goes on' || fail "it stays parked"
 goes_on left-a left-b
