@@ -403,15 +403,13 @@ Result<void> take_out(Held& held, const ParkedProgram& program, Image* image) {
   const auto epolls = epolls_of(held.pid());
   auto sockets = sockets_to(held, all, program);
   if (!sockets) return pass(std::move(sockets).error());
-  // What takes their place is watched as they were.
-  std::vector<EpollEntry> watched;
-  const auto watch_as_before = [&](const std::vector<int>& numbers, std::vector<EpollEntry>* to) {
+  const auto add_watches_of = [&](const std::vector<int>& numbers, std::vector<EpollEntry>* to) {
     for (const EpollEntry& one : epolls)
       if (std::find(numbers.begin(), numbers.end(), one.number) != numbers.end())
         to->push_back(one);
   };
   const auto replace = [&](const std::vector<int>& numbers) {
-    watch_as_before(numbers, &image->epolls);
+    add_watches_of(numbers, &image->epolls);
     return put_eventfd(held, numbers);
   };
   for (const Shared& session : program.sessions) {
@@ -439,8 +437,9 @@ Result<void> take_out(Held& held, const ParkedProgram& program, Image* image) {
       if (auto done = replace(numbers); !done) return done;
     }
   if (auto done = hang_up(held, *sockets); !done) return done;
-  watch_as_before(*sockets, &watched);
-  watched.insert(watched.end(), image->epolls.begin(), image->epolls.end());
+  // What has taken their place is watched as they were.
+  std::vector<EpollEntry> watched = image->epolls;
+  add_watches_of(*sockets, &watched);
   return watch_again(held, watched);
 }
 

@@ -9,9 +9,8 @@
 //                            is in the image
 //   session sockets, and     the end of a pipe that       the same: the library sees a hang-up, and
 //   those of rdma_cm         nobody writes to             connects as after the end of a daemon
-//   channels of rdma_cm      eventfds; what was unread    a socket with what was unread, and then
-//   its
-//                            is in the image              end, as after the end of a daemon
+//   channels of rdma_cm      eventfds; what was unread    a socket with what was unread, which
+//                            is in the image              then ends, as after the end of a daemon
 //
 // All of it is done by system calls in the held process; nothing of its program is executed.
 #pragma once
