@@ -382,7 +382,8 @@ Result<VdevInfo> Daemon::set_labels(const std::string& name, const LabelChange& 
   const Result<void> stored = wait_for(begun->on_disk);
   return call([&]() -> Result<VdevInfo> {
     VdevSpec* const spec = spec_of(begun->id);
-    if (spec != nullptr && stored) spec->labels = labels;
+    // A container that joined meanwhile may have added one of its own.
+    if (spec != nullptr && stored) spec->labels = changed_labels(*spec, change).value_or(labels);
     end_doubt(begun->id);
     if (spec == nullptr) return fail_without(begun->id, name);
     if (!stored) return pass(stored.error(), "the labels of vdevice '" + name + "' are unchanged");
