@@ -183,8 +183,10 @@ Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
     untold_.erase(begun.id);
     const Record* const record = find(begun.id);
     const bool stays = stored || is_joined(begun.id, spec);
-    in_doubt_.erase(begun.id);
-    if (stays) end_doubt(begun.id);
+    if (stays)
+      end_doubt(begun.id);
+    else
+      in_doubt_.erase(begun.id);
     if (!stored && stays) {
       tell(WatchEvent::Type::kAdded, record != nullptr ? info(*record) : info(lost_.at(begun.id)),
            "created");
