@@ -39,7 +39,9 @@ Result<void> check_id(const std::string& what, const std::string& id) {
 }
 
 Result<void> check_claim_labels(const std::map<std::string, std::string>& labels) {
-  constexpr size_t kMost = base::kMaxLabels - HookBackend::kOwnLabels.size();
+  // All that a vdevice with a claim may have beside them: not that of a user, since a claim counts
+  // from root's hooks alone, whose namespaces are root's.
+  constexpr size_t kMost = base::kMaxLabels - (HookBackend::kOwnLabels.size() - 1);
   if (labels.size() > kMost)
     return fail(EINVAL, std::to_string(labels.size()) + " labels are too many: it has at most " +
                             std::to_string(kMost));
