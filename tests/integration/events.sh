@@ -1,5 +1,5 @@
 #!/bin/bash
-# events.sh: operators see later who was refused what, and what was lost, taken over or has died; also after a restart.
+# events.sh REFUSED: operators see later who was refused what, and what was lost, taken over or has died; also after a restart.
 #
 #     netns a         netns b
 #   +----------+    +----------+
@@ -41,6 +41,18 @@ wait_until 10 grep -q 'quota .*/va tenant red .*more qp than the limit of 2' "$T
 [[ -n $(ctl events --since 1h) ]] || fail "--since does not show what was then"
 if ctl events --since yesterday 2>"$T/err"; then fail "--since yesterday is taken"; fi
 grep -q "'yesterday' is no time such as 10m" "$T/err" || fail "it says: $(cat "$T/err")"
+
+say "a program that ends of it, before vrdmad looks, is named"
+cp "$1" "$T/lib/refused"
+mkfifo "$T/go"
+spawn refused a nobody "$T/lib/refused" va "$T/go"
+wait_until 20 grep -q open "$T/refused.log" || fail "it does not open va: $(<"$T/refused.log")"
+kill -STOP "$DAEMON"
+echo >"$T/go"
+reap refused 20
+kill -CONT "$DAEMON"
+[[ $REAPED -eq 0 ]] || fail "nothing was refused: $(<"$T/refused.log")"
+wait_until 10 has_event 'e["type"] == "quota" and e["program"] == "refused"' || fail "it is not named: $(shown)"
 
 say "a daemon that is killed has lost no more than its last seconds"
 wait_until 10 test -s "$S/events" || fail "there is no file"

@@ -45,6 +45,7 @@
 #include "vrdmad/control/netdev_search.h"
 #include "vrdmad/control/outside.h"
 #include "vrdmad/control/processes.h"
+#include "vrdmad/control/program_names.h"
 #include "vrdmad/control/quarantine.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/sysfs_tree.h"
@@ -460,6 +461,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   const WorkerOptions options_;
   const Outside outside_;
   EventLog events_;
+  ProgramNames program_names_;
   Answers answers_{loop_};
   Quarantine quarantine_;
   Declined declined_{loop_};

@@ -1,8 +1,6 @@
 // What operators may want to know later (event_log.h).
 #include <algorithm>
-#include <fstream>
 
-#include "core/base/printable.h"
 #include "vrdmad/control/daemon_record.h"
 
 namespace vrdma::vrdmad {
@@ -10,16 +8,6 @@ namespace vrdma::vrdmad {
 namespace {
 
 constexpr size_t kContainerDigits = 12;  // as `vrdmactl vdev list` prints them
-
-// Empty: it has ended.
-std::string program_of(int32_t pid) {
-  std::string name;
-  if (pid > 0) {
-    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
-    std::getline(comm, name);
-  }
-  return base::printable(name);
-}
 
 // As `vrdmactl vdev list` names it.
 std::string who_has(const VdevSpec& spec) {
@@ -77,7 +65,7 @@ void Daemon::note(const char* type, uint64_t id, const VdevSpec& spec, const std
   event.tenant = tenant_of(spec, id);
   event.who = who_has(spec);
   event.pid = pid;
-  event.program = program_of(pid);
+  event.program = program_names_.of(pid);
   event.reason = reason;
   event.share = share_of(spec, id);
   events_.add(std::move(event));

@@ -234,7 +234,11 @@ void Daemon::furnish(const std::string& domain, const WantKit& wish) {
   if (kit && !kit->journal.valid() && std::has_single_bit(++record->without_files))
     spdlog::warn("vdevice {}: a session has no files, so no other worker can take it over: {}",
                  record->label, kit->without_files);
-  if (kit) kit->cgroup = cgroup_of(*record, *furnisher_.peer_of(wish.connection));
+  if (kit) {
+    const rdma::Peer& peer = *furnisher_.peer_of(wish.connection);
+    kit->cgroup = cgroup_of(*record, peer);
+    program_names_.remember(peer.pid);
+  }
   answer.used_ns = static_cast<uint64_t>((base::thread_cpu_time() - begun).count());
   worker.send(parcel(std::move(answer), std::move(kit)));
 }
