@@ -10,6 +10,7 @@
 #   kill   processes of the daemon are killed: an atomic in doubt, and nothing else, may fail
 #   stop   they are stopped for a moment          peer   a member is killed, and started again
 #   fork   members fork                           quota  a bandwidth quota comes and goes
+#   port   a netdev goes down for a moment
 #   loss   the link loses, reorders, repeats and damages packets (network)
 #
 # "reached" is no accident: vrdmad reaches all memory of the members, none is in place.
@@ -29,7 +30,7 @@ for word in "$@"; do
     loss) options+=(--lossy) wire=(--loss 1 --reorder 3 --duplicate 1 --corrupt 0.5) ;;
     reached) environment=(env VRDMA_MEMORY=reached) ;;
     peer) options+=(--deaths) ;;
-    stop | quota) ;;
+    stop | quota | port) ;;
     *) fail "'$word' is no accident" ;;
   esac
   if [[ $word != @(fork|loss|reached) ]]; then accidents+=("$word"); fi
@@ -78,7 +79,7 @@ bad_hosts() {
 case $mode in
   direct | mediated)
     two_vdevices "$mode"
-    options+=(--unreliable)
+    if [[ " $* " != *" port "* ]]; then options+=(--unreliable); fi  # a port that is down drops datagrams
     members=("a va $INDEX_A" "b vb $INDEX_B")
     ;;
   network)
@@ -141,6 +142,13 @@ accident_quota() {
   ctl quota set va bandwidth=$((RANDOM % 900 + 100))m >/dev/null
   pause 500
   ctl quota set va bandwidth=max >/dev/null
+}
+accident_port() {
+  local space device index
+  read -r space device index <<<"$(any_of "${members[@]}")"
+  ip_in "$space" link set eth0 down
+  pause 100  # a queue pair gives up after 540 ms
+  ip_in "$space" link set eth0 up
 }
 
 # ---- the run ------------------------------------------------------------------------------------
