@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -67,6 +68,9 @@ base::Result<base::Fd> Newcomer::begin(const std::string& path, bool waits) {
 
 base::Result<base::Fd> Newcomer::again(const std::string& path) {
   if (dials_ == 0 || dials_ == kMostDials) return base::fail(EIO, path + ": vrdmad hangs up");
+  constexpr int kLongest = 64;  // ms
+  if (dials_ > 1)
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(1 << (dials_ - 2), kLongest)));
   ++dials_;
   return dial_when_served(path);
 }
