@@ -31,8 +31,8 @@ class Newcomer {
   // Errors as of dial(). `waits`: up to 3 s for a daemon that is being started again.
   [[nodiscard]] base::Result<base::Fd> begin(const std::string& path, bool waits);
   // After a connection was closed without an answer: dials again, and waits up to 3 s for a daemon.
-  // Gives up after kMostDials without an answer, which take half a second: a daemon that loses its
-  // worker may close some connections at once.
+  // Gives up after kMostDials without an answer. Pauses between them, half a second in all, so that
+  // connections which are closed at once do not use them up.
   [[nodiscard]] base::Result<base::Fd> again(const std::string& path);
   // Resets the count of dials.
   void answered() { dials_ = 1; }

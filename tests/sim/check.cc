@@ -44,9 +44,7 @@ bool take_doubtful_container(const VdevInfo& vdev, Model& model) {
     const auto its = model.containers.find(container.init.pid);
     if (its == model.containers.end() || !its->second.doubtful) return false;
   }
-  vrdmad::VdevSpec spec;
-  spec.name = vdev.name;
-  model.vdevices[vdev.id] = {spec, vdev.netns_cookie, 0, std::nullopt, false, "", true, 0};
+  model.vdevices[vdev.id] = Model::for_containers(vdev.netns, vdev.name);
   return true;
 }
 
@@ -200,7 +198,7 @@ void check_containers_kept(const std::vector<VdevInfo>& list, const Model& model
 // None has ended, and those of a pod share. Of one that waits for its netdev, the daemon finds the
 // end of what it could not watch with the next look.
 void check_containers(const std::vector<VdevInfo>& list, const Model& model, bool long_enough) {
-  std::map<std::pair<uint64_t, std::string>, const VdevInfo*> shared;
+  std::map<uint64_t, const VdevInfo*> shared;  // by the cookie of the pod's namespace
   for (const auto& vdev : list) {
     const bool has_looked = long_enough || !is_lost(vdev);
     if (vdev.end_with_owner && vdev.owner_ended && has_looked)
@@ -208,10 +206,9 @@ void check_containers(const std::vector<VdevInfo>& list, const Model& model, boo
     for (const auto& container : vdev.containers)
       if (has_looked && !model.containers.at(container.init.pid).lives)
         throw Failure(name_of(vdev) + " is of " + container.id + ", which has ended");
-    if (vdev.containers.empty()) continue;
-    const std::string& its = vdev.labels.at(vrdmad::HookBackend::kClassLabel);
-    if (its != kSharedClass) continue;
-    const auto [other, is_new] = shared.emplace(std::pair(vdev.netns_cookie, its), &vdev);
+    if (vdev.containers.empty() || vdev.labels.at(vrdmad::HookBackend::kClassLabel) != kSharedClass)
+      continue;
+    const auto [other, is_new] = shared.emplace(vdev.netns_cookie, &vdev);
     if (!is_new)
       throw Failure("the containers of a pod have " + name_of(vdev) + " and " +
                     name_of(*other->second));

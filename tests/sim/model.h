@@ -52,6 +52,13 @@ struct Model {
   std::map<std::string, std::optional<vrdmad::Reach>> reaches;  // of fabrics; kHost: not in it
   std::map<std::string, std::optional<uint64_t>> ceilings;      // of tenants, for queue pairs
 
+  [[nodiscard]] static Vdevice for_containers(const std::string& netns, const std::string& name) {
+    Vdevice made;
+    made.spec.netns = netns;
+    made.spec.name = name;
+    made.of_containers = true;
+    return made;
+  }
   void process_ended(uint32_t pid) {
     if (const auto its = containers.find(pid); its != containers.end()) its->second.lives = false;
     for (auto& [id, one] : vdevices)

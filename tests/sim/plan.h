@@ -41,8 +41,8 @@ enum class Do : uint8_t {
   kSlowDisk,          // or fast again
   kFullDisk,          // or emptied
   kRestart,           // vrdmad stops and starts
-  kReboot,
-  kCrash,  // the same without the first
+  kCrash,             // the same without the first
+  kReboot,            // of the host
   // what must hold, as soon as nothing is on its way
   kCheck,
 };

@@ -105,11 +105,7 @@ void Scenario::call_hook(uint32_t pid, Chance& chance) {
   if (!model_.gone.contains(given->vdevice)) {
     model_.containers.at(pid).vdevice = given->vdevice;
     Model::Vdevice& vdevice = model_.vdevices[given->vdevice];
-    if (!vdevice.of_containers) {
-      VdevSpec as_made = spec;
-      as_made.name = given->name;  // another one had that
-      vdevice = {as_made, asked.netns, 0, std::nullopt, false, "", true, 0};
-    }
+    if (!vdevice.of_containers) vdevice = Model::for_containers(spec.netns, given->name);
   }
   if (!chance.one_in(6)) return;
   say("the hook of process " + std::to_string(pid) + " fails");

@@ -186,10 +186,14 @@ Daemon::Record* Daemon::find(uint64_t id) {
   return it != records_.end() ? it->second.get() : nullptr;
 }
 
+void Daemon::enter_names(const Record& record) {
+  directory_.add(record.id, entry_of(record.spec, record.link.netns_cookie, record.number,
+                                     record.fabric, record.tenant));
+}
+
 Daemon::Record& Daemon::enter(std::unique_ptr<Record> record) {
   Record& entered = *record;
-  directory_.add(entered.id, entry_of(entered.spec, entered.link.netns_cookie, entered.number,
-                                      entered.fabric, entered.tenant));
+  enter_names(entered);
   records_.emplace(entered.id, std::move(record));
   return entered;
 }

@@ -181,7 +181,9 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                    const std::string& netdev);
   Record& enter(std::unique_ptr<Record> record);
   Lost& enter(StoredVdev vdev, const std::string& reason);
-  void enter_names(const StoredVdev& vdev);  // of a lost one, in the directory
+  // In the directory; replaces those that it has there.
+  void enter_names(const Record& record);
+  void enter_names(const StoredVdev& vdev);  // of a lost one
   // A vdevice that make_again() could not restore.
   Lost& enter_again(StoredVdev vdev, const base::Error& why);
   Lost take_lost(uint64_t id);

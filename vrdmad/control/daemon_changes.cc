@@ -391,8 +391,7 @@ Result<VdevInfo> Daemon::set_labels(const std::string& name, const LabelChange& 
     if (!stored) return pass(stored.error(), "the labels of vdevice '" + name + "' are unchanged");
     const Record* const its = find(begun->id);
     if (its != nullptr)
-      directory_.add(its->id, entry_of(its->spec, its->link.netns_cookie, its->number, its->fabric,
-                                       its->tenant));
+      enter_names(*its);
     else
       enter_names(lost_.at(begun->id).vdev);
     VdevInfo now = its != nullptr ? info(*its) : info(lost_.at(begun->id));

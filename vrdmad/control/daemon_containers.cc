@@ -323,8 +323,7 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
     return;
   }
   record->label = label_of(spec->netns, spec->name);
-  directory_.add(id, entry_of(*spec, record->link.netns_cookie, record->number, record->fabric,
-                              record->tenant));
+  enter_names(*record);
   store_again(*record);
   tell(WatchEvent::Type::kChanged, info(*record), what);
 }
