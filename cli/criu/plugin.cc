@@ -3,6 +3,7 @@
 //   PAUSE_DEVICES        the process runs: its sessions are parked and detached, its memory private
 //   CHECKPOINT_DEVICES   CRIU holds it: descriptors are replaced, and the image is written
 //   RESUME_DEVICES_LATE  it is restored, and CRIU holds it: all is made again, and attached
+//   DUMP_EXT_MOUNT, RESTORE_EXT_MOUNT  what a container has of the host: cli/criu/mounts.h
 //   at the end of a dump that failed, or leaves the program running: the same, in the source
 //
 // CRIU loads each plugin of its directory for each dump. A process without a vdevice costs a look
@@ -18,7 +19,9 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "cli/criu/mounts.h"
 #include "cli/criu/program.h"
 #include "cli/criu/vrdmactl.h"
 
@@ -148,7 +151,29 @@ Result<void> revert(pid_t pid, uint64_t arena) {
   }
 }
 
+// Of all that are dumped, the first one of a container at first.
+std::vector<pid_t>& dumped() {
+  static std::vector<pid_t> all;
+  return all;
+}
+
+// 0, or -ENOTSUP: another plugin may know what it is.
+int answer(const std::string& what, const Result<bool>& done) {
+  if (done) return *done ? 0 : -ENOTSUP;
+  say(kError, what + ": " + done.error().message());
+  return -1;
+}
+
+int dump_mount(char* place, int id) {
+  return answer(std::string("mount ") + place, dump_host_mount(dumped(), id, criu_get_image_dir()));
+}
+
+int restore_mount(int id, char* place, char*, int*) {
+  return answer("mount " + std::to_string(id), restore_host_mount(id, place, criu_get_image_dir()));
+}
+
 int pause_devices(int pid) {
+  if (stage == kStageDump) dumped().push_back(pid);
   if (stage != kStageDump || !has_vdevice(pid)) return -ENOTSUP;
   const ChildrenOnly blocked;
   if (const std::string why = obstacle(pid); !why.empty())
@@ -181,17 +206,26 @@ int checkpoint_devices(int pid) {
   return written ? 0 : failed(pid, written.error());
 }
 
+// CRIU lets a process run although a hook failed, but it would find nothing of its own.
+int ended(pid_t pid, const base::Error& why) {
+  (void)::kill(pid, SIGKILL);
+  return failed(pid, why);
+}
+
+Result<void> sockets_again(pid_t pid) {
+  const ChildrenOnly blocked;
+  return restore_sockets(pid, criu_get_image_dir());
+}
+
 int resume_devices_late(int pid) {
+  if (const auto shown = sockets_again(pid); !shown) return ended(pid, shown.error());
   const Fd file(::openat(criu_get_image_dir(), image_name(pid).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return -ENOTSUP;
   const ChildrenOnly blocked;
   const auto image = read_image(file);
   if (!image) return failed(pid, image.error());
   const auto done = go_on(pid, *image, {});
-  if (done) return 0;
-  // CRIU lets it run all the same, and its program would find nothing of its own.
-  (void)::kill(pid, SIGKILL);
-  return failed(pid, done.error());
+  return done ? 0 : ended(pid, done.error());
 }
 
 int begin(int of) {
@@ -235,7 +269,8 @@ __attribute__((visibility("default"))) VrdmaPluginDescription CR_PLUGIN_DESC = {
     vrdma::cli::criu::end,
     2u << 8,
     12,
-    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+    {nullptr, nullptr, nullptr, nullptr, reinterpret_cast<void*>(vrdma::cli::criu::dump_mount),
+     reinterpret_cast<void*>(vrdma::cli::criu::restore_mount), nullptr, nullptr, nullptr,
      reinterpret_cast<void*>(vrdma::cli::criu::resume_devices_late),
      reinterpret_cast<void*>(vrdma::cli::criu::pause_devices),
      reinterpret_cast<void*>(vrdma::cli::criu::checkpoint_devices)}};

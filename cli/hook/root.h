@@ -37,7 +37,7 @@ class Root {
   [[nodiscard]] base::Result<void> link(const std::string& path, const std::string& target) const;
   [[nodiscard]] base::Result<void> write(const std::string& path, const std::string& text) const;
 
-  // Mounts a detached tree (cli/hook/tree.h) on what find(), directory() or file() returned for
+  // Mounts a detached tree (cli/mounts/tree.h) on what find(), directory() or file() returned for
   // `path`. EXDEV: the mount would propagate, as the kernel says at this moment.
   [[nodiscard]] base::Result<void> attach(const base::Fd& tree, const base::Fd& target,
                                           const std::string& path) const;

@@ -12,7 +12,7 @@
 #include "cli/hook/init.h"
 #include "cli/hook/loader_cache.h"
 #include "cli/hook/show.h"
-#include "cli/hook/tree.h"
+#include "cli/mounts/tree.h"
 
 namespace vrdma::cli::hook {
 
@@ -311,6 +311,19 @@ Result<Answer> ask_for_vdevices(Daemon& daemon, const Request& request, const In
   return daemon.ask(request, fds);
 }
 
+Result<void> mount_by(Daemon& daemon, const Container& container, const Config& config,
+                      const Init& init, const Answer& answer, const Installation& installation) {
+  auto host = clone_host(answer, installation.libraries);
+  if (!host) return base::pass(host.error());
+  for (const auto& note : container.notes) host->notes += note + "\n";
+  const auto mount = [&]() -> Result<void> {
+    daemon.leave();  // otherwise vrdmad could not see the end of this hook
+    if (auto entered = enter_mounts(init); !entered) return entered;
+    return mount_all(config, answer, *host);
+  };
+  return run_apart(mount, kMountWait);
+}
+
 Result<void> set_up_by(Daemon& daemon, const Container& container, const Wish& wish,
                        const Installation& installation) {
   const auto config = read_config(container.bundle);
@@ -321,15 +334,9 @@ Result<void> set_up_by(Daemon& daemon, const Container& container, const Wish& w
   if (!init) return base::pass(init.error());
   const auto answer = ask_for_vdevices(daemon, *request, *init, installation.run_dir);
   if (!answer) return base::pass(answer.error());
-  auto host = clone_host(*answer, installation.libraries);
-  if (!host) return base::pass(host.error());
-  for (const auto& note : container.notes) host->notes += note + "\n";
-  const auto mount = [&]() -> Result<void> {
-    daemon.leave();  // otherwise vrdmad could not see the end of this hook
-    if (auto entered = enter_mounts(*init); !entered) return entered;
-    return mount_all(*config, *answer, *host);
-  };
-  if (auto mounted = run_apart(mount, kMountWait); !mounted) return mounted;
+  if (!container.restored)
+    if (auto mounted = mount_by(daemon, container, *config, *init, *answer, installation); !mounted)
+      return mounted;
   Request done;
   done.op = Op::kDone;
   if (const auto ended = daemon.ask(done); !ended) return base::pass(ended.error());

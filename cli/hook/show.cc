@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/hook/tree.h"
+#include "cli/mounts/tree.h"
 
 namespace vrdma::cli::hook {
 

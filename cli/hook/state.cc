@@ -164,6 +164,9 @@ Result<Container> parse_state(std::string_view json) {
     if (number <= uint64_t{std::numeric_limits<pid_t>::max()})
       container.pid = static_cast<pid_t>(number);
   }
+  // Runtimes say "creating" or "created" of one that they create, and runc "stopped" of one that it
+  // restores, although it names a process.
+  container.restored = text_in(&*state, "status") == "stopped" && container.pid != 0;
   const Json* const annotations = member(*state, "annotations");
   container.pod = pod_of(annotations);
   container.sandbox = is_sandbox(annotations);

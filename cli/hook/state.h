@@ -27,6 +27,8 @@ struct Container {
   pid_t pid = 0;         // of its init; 0: none (it has ended)
   std::string pod;       // id of its pod or sandbox; empty: none
   bool sandbox = false;  // it only holds the namespaces of a pod
+  // It was dumped by CRIU, and comes back: CRIU makes its mounts (cli/criu/mounts.h).
+  bool restored = false;
   // The annotations vrdma.io/{netdev,name,quota}: what it wishes. Empty: none.
   std::string netdev, name, quota;
   std::vector<std::string> notes;  // a sentence for each other annotation vrdma.io/*, of a few

@@ -58,7 +58,7 @@ TABLE = {
     "cli/mounts": ["core/base"],
     "cli/hook": ["cli/mounts", "api", "core/ipc"],
     "cli/bad_wire": ["core/wire"],
-    "cli/criu": ["core/base"],
+    "cli/criu": ["cli/mounts", "core/base"],
     "cli/rdma": [],
     "cli/kubernetes": ["cli", "core/serve"],
     "cli/web": ["core/serve"],

@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/fd.h"
 
-namespace vrdma::cli::hook {
+namespace vrdma::cli {
 
 // MOUNT_ATTR_* of mount_setattr(2).
 constexpr uint64_t kReadOnlyData =
@@ -33,4 +33,4 @@ constexpr uint64_t kDeviceNode = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 
 [[nodiscard]] base::Result<void> make_read_only(const base::Fd& mount, const std::string& path);
 
-}  // namespace vrdma::cli::hook
+}  // namespace vrdma::cli

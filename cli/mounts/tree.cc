@@ -1,8 +1,8 @@
-#include "cli/hook/tree.h"
+#include "cli/mounts/tree.h"
 
 #include <fcntl.h>
 
-namespace vrdma::cli::hook {
+namespace vrdma::cli {
 
 namespace {
 
@@ -59,4 +59,4 @@ Result<void> make_read_only(const Fd& mount, const std::string& path) {
   return set_attributes(mount, MOUNT_ATTR_RDONLY, path + " of the container");
 }
 
-}  // namespace vrdma::cli::hook
+}  // namespace vrdma::cli
