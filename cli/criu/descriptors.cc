@@ -61,6 +61,17 @@ std::vector<Descriptor> descriptors_of(pid_t pid, pid_t thread) {
   return all;
 }
 
+std::vector<pid_t> tree_of(pid_t pid) {
+  std::vector<pid_t> all{pid};
+  for (size_t i = 0; i < all.size(); ++i)
+    for (const pid_t thread : threads_of(all[i])) {
+      std::ifstream children("/proc/" + std::to_string(all[i]) + "/task/" + std::to_string(thread) +
+                             "/children");
+      for (pid_t child = 0; children >> child;) all.push_back(child);
+    }
+  return all;
+}
+
 std::vector<int> numbers_of(const std::vector<Descriptor>& all, uint64_t inode) {
   std::vector<int> numbers;
   for (const Descriptor& one : all)

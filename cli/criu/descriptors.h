@@ -25,6 +25,8 @@ struct Descriptor {
 // What all epoll descriptors of the process watch.
 [[nodiscard]] std::vector<EpollEntry> epolls_of(pid_t pid);
 [[nodiscard]] std::vector<pid_t> threads_of(pid_t pid);
+// The process and its descendants, parents first.
+[[nodiscard]] std::vector<pid_t> tree_of(pid_t pid);
 
 struct MappedFile {
   uint64_t start = 0, end = 0, offset = 0, inode = 0;

@@ -41,7 +41,11 @@ bool stopped(pid_t thread) {
   return ::waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status);
 }
 
+pid_t own_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
+
 }  // namespace
+
+bool is_held(pid_t pid) { return tracer_of(pid) == own_number(); }
 
 Result<Held> Held::hold(pid_t pid) {
   Held held;
@@ -51,7 +55,7 @@ Result<Held> Held::hold(pid_t pid) {
   const pid_t tracer = tracer_of(pid);
   if (tracer == 0) {
     if (auto all = held.stop_all(); !all) return base::pass(std::move(all).error());
-  } else if (tracer != static_cast<pid_t>(::syscall(SYS_gettid))) {
+  } else if (tracer != own_number()) {
     return fail(EPERM,
                 "process " + std::to_string(tracer) + " traces process " + std::to_string(pid));
   }

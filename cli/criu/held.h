@@ -19,6 +19,9 @@
 
 namespace vrdma::cli::criu {
 
+// Whether CRIU holds the process, or has asked it to stop.
+[[nodiscard]] bool is_held(pid_t pid);
+
 class Held {
  public:
   // EPERM: another process traces it. ETIMEDOUT: a thread does not stop.

@@ -47,7 +47,7 @@ constexpr size_t kMostMounts = 4096;
 constexpr size_t kMostName = 64;     // bytes of a vdevice's name, and more
 constexpr long kTmpfs = 0x01021994;  // TMPFS_MAGIC
 // What a container sees: cli/hook/setup.h.
-constexpr char kPlace[] = "/run/vrdma", kSocketPlace[] = "/run/vrdma/netns/";
+constexpr char kPlace[] = "/run/vrdma";
 // Of the directory of the libraries.
 constexpr std::array kLibraries{"libibverbs.so.1", "librdmacm.so.1", "librspreload.so",
                                 "stubs/libdl.so.2", "stubs/libpthread.so.0"};
@@ -127,7 +127,7 @@ Result<void> set_read_only(const Fd& mount, bool on) {
   return {};
 }
 
-std::optional<HostMount> host_mount_of(const std::vector<pid_t>& processes, int id) {
+std::optional<HostMount> host_mount_of(const std::set<pid_t>& processes, int id) {
   const std::string begin = std::to_string(id) + " ";
   for (const pid_t pid : processes) {
     std::ifstream mounts("/proc/" + std::to_string(pid) + "/mountinfo");
@@ -288,7 +288,7 @@ std::string source_of(const HostMount& mount, const Host& host, uint64_t cookie)
          (device ? "/device" : "/infiniband_verbs");
 }
 
-Result<bool> dump_host_mount(const std::vector<pid_t>& processes, int id, int images) {
+Result<bool> dump_host_mount(const std::set<pid_t>& processes, int id, int images) {
   static std::vector<HostMount> mounts;  // of this dump
   const auto mount = host_mount_of(processes, id);
   if (!mount) return false;

@@ -16,12 +16,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 
 namespace vrdma::cli::criu {
+
+// Where the hook shows the directory of session sockets in a container.
+constexpr char kSocketPlace[] = "/run/vrdma/netns/";
 
 struct HostMount {
   enum class Kind : uint8_t {
@@ -55,7 +59,7 @@ struct Host {
 // In the functions below, `images` is the directory of CRIU's images.
 //
 // Notes the mount `id` of one of these processes. False: it is not the hook's.
-[[nodiscard]] base::Result<bool> dump_host_mount(const std::vector<pid_t>& processes, int id,
+[[nodiscard]] base::Result<bool> dump_host_mount(const std::set<pid_t>& processes, int id,
                                                  int images);
 // In the first process of a container that is being restored, in its network namespace: mounts
 // there what was noted as `id`. False: nothing was. ENOENT: vrdmad has no such vdevice there.

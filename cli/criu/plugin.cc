@@ -1,6 +1,7 @@
 // The CRIU plugin vrdma_plugin.so: programs with open vdevices are dumped and restored.
 //
-//   PAUSE_DEVICES        the process runs: its sessions are parked and detached, its memory private
+//   PAUSE_DEVICES        the processes run: their sessions are parked and detached, their memory
+//                        private
 //   CHECKPOINT_DEVICES   CRIU holds it: descriptors are replaced, and the image is written
 //   RESUME_DEVICES_LATE  it is restored, and CRIU holds it: all is made again, and attached
 //   DUMP_EXT_MOUNT, RESTORE_EXT_MOUNT  what a container has of the host: cli/criu/mounts.h
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/criu/descriptors.h"
 #include "cli/criu/mounts.h"
 #include "cli/criu/program.h"
 #include "cli/criu/vrdmactl.h"
@@ -151,9 +153,9 @@ Result<void> revert(pid_t pid, uint64_t arena) {
   }
 }
 
-// Of all that are dumped, the first one of a container at first.
-std::vector<pid_t>& dumped() {
-  static std::vector<pid_t> all;
+// Processes.
+std::set<pid_t>& dumped() {
+  static std::set<pid_t> all;
   return all;
 }
 
@@ -172,10 +174,10 @@ int restore_mount(int id, char* place, char*, int*) {
   return answer("mount " + std::to_string(id), restore_host_mount(id, place, criu_get_image_dir()));
 }
 
-int pause_devices(int pid) {
-  if (stage == kStageDump) dumped().push_back(pid);
-  if (stage != kStageDump || !has_vdevice(pid)) return -ENOTSUP;
-  const ChildrenOnly blocked;
+int pause(pid_t pid) {
+  if (!has_vdevice(pid)) return -ENOTSUP;
+  if (is_held(pid))
+    return failed(pid, base::Error(EAGAIN, "it opened a vdevice when it was frozen: try again"));
   if (const std::string why = obstacle(pid); !why.empty())
     return failed(pid, base::Error(EBUSY, "it cannot be dumped: " + why));
   auto program = park(pid);
@@ -191,6 +193,22 @@ int pause_devices(int pid) {
   if (source.program.sessions.empty()) return 0;
   const auto reverted = revert(pid, source.program.sessions.front().memory);
   return reverted ? 0 : failed(pid, reverted.error());
+}
+
+// CRIU calls it for each process, but freezes the control group of a container after the first
+// call. So the first one pauses all others too.
+int pause_devices(int pid) {
+  if (stage != kStageDump) return -ENOTSUP;
+  const ChildrenOnly blocked;
+  int result = -ENOTSUP;
+  for (const pid_t one : dumped().empty() ? tree_of(pid) : std::vector<pid_t>{pid}) {
+    dumped().insert(one);
+    const int done = sources().contains(one) ? 0 : pause(one);
+    if (done == -ENOTSUP) continue;
+    if (done < 0) return done;
+    result = 0;
+  }
+  return result;
 }
 
 int checkpoint_devices(int pid) {

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "cli/criu/descriptors.h"
+#include "cli/criu/mounts.h"
 
 namespace vrdma::cli::criu {
 
@@ -492,6 +493,9 @@ Result<int> connect(Held& held, const std::string& path) {
   if (!made) return pass(std::move(made).error());
   if (auto done = held.call("connect to vrdmad", SYS_connect, *made, *at, sizeof address); !done) {
     (void)close(held, static_cast<int>(*made));
+    // In a container, the run directory of vrdmad may have another path.
+    if (done.error().code() == ENOENT && path.rfind(kSocketPlace, 0) != 0)
+      return connect(held, kSocketPlace + name_of(path));
     return pass(std::move(done).error());
   }
   return static_cast<int>(*made);
