@@ -50,7 +50,10 @@ Result<std::optional<std::string>> value_of(const std::vector<std::string>& word
 
 // Of the subcommand at words[i]. Empty: it creates no container.
 Result<std::string> bundle_in(const std::vector<std::string>& words, size_t i) {
-  if (i >= words.size() || (words[i] != "create" && words[i] != "run")) return std::string();
+  constexpr const char* kCreates[] = {"create", "run", "restore"};
+  if (i >= words.size() ||
+      std::find(std::begin(kCreates), std::end(kCreates), words[i]) == std::end(kCreates))
+    return std::string();
   std::string bundle = ".";
   for (++i; i < words.size(); ++i)
     for (const char* const name : {"--bundle", "-b"}) {

@@ -15,6 +15,8 @@
 // been sent and received. A third one tells how long nothing came, neither a message nor a
 // completion, in microseconds; whoever sets it to 0 begins anew.
 //
+// FLOW_AFTER in the environment names a file that must be there before it opens the device.
+//
 // Exits with 0 on success; otherwise prints what failed.
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -529,6 +531,8 @@ int main(int argc, char** argv) {
     datagrams.run(meet(argv[3], argc > 6 ? argv[6] : nullptr), words_in(argv[4]));
     return 0;
   }
+  if (const char* const file = std::getenv("FLOW_AFTER"))
+    while (::access(file, F_OK) != 0) ::usleep(10'000);
   Flow flow(argv[1], static_cast<uint8_t>(std::atoi(argv[2])), argv[5]);
   const Line line = meet(argv[3], argc > 6 ? argv[6] : nullptr);
   flow.connect(line);
