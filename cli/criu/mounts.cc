@@ -41,7 +41,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr char kImage[] = "vrdma-mounts.img";
-constexpr int kVersion = 1;
+constexpr int kMountsVersion = 1;
 constexpr size_t kMostBytes = 1u << 20;
 constexpr size_t kMostMounts = 4096;
 constexpr size_t kMostName = 64;     // bytes of a vdevice's name, and more
@@ -91,9 +91,9 @@ int wait_for(pid_t child) {
   return status;
 }
 
-Result<void> attach(const Fd& tree, int directory, const char* path, const std::string& place) {
-  const unsigned to = *path == '\0' ? MOVE_MOUNT_T_EMPTY_PATH : 0;
-  if (::move_mount(tree.get(), "", directory, path, MOVE_MOUNT_F_EMPTY_PATH | to) != 0)
+Result<void> attach_tree(const Fd& tree, int directory, const char* path,
+                         const std::string& place) {
+  if (::move_mount(tree.get(), "", directory, path, MOVE_MOUNT_F_EMPTY_PATH) != 0)
     return fail_errno("mount " + place);
   return {};
 }
@@ -117,6 +117,12 @@ Result<Fd> open_place() {
   if (system.f_type != kTmpfs)
     return fail(EINVAL, std::string(kPlace) + " of the container is another file system's");
   return place;
+}
+
+bool is_mounted(const Fd& directory, const std::string& name) {
+  struct statx status {};
+  return ::statx(directory.get(), name.c_str(), AT_SYMLINK_NOFOLLOW, 0, &status) == 0 &&
+         (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 Result<void> set_read_only(const Fd& mount, bool on) {
@@ -192,16 +198,17 @@ Result<void> show_sockets(pid_t pid) {
   if (!tree) return pass(tree.error());
   if (auto entered = enter(pid, "mnt", CLONE_NEWNS); !entered) return entered;
   const auto place = open_place();
+  if (!place && place.error().code() == ENOENT) return {};  // a namespace that a program made
   if (!place) return pass(place.error());
   const std::string name = std::to_string(*cookie);
   const Fd all(::openat(place->get(), "netns", O_DIRECTORY | O_NOFOLLOW | O_RDONLY | O_CLOEXEC));
   if (!all.valid()) return fail_errno(std::string("open ") + kSocketPlace + " of the container");
   if (auto done = set_read_only(*place, false); !done) return done;
   Result<void> shown;
-  if (::mkdirat(all.get(), name.c_str(), 0755) == 0)
-    shown = attach(*tree, all.get(), name.c_str(), kSocketPlace + name);
-  else if (errno != EEXIST)  // it is in the same network namespace again
+  if (::mkdirat(all.get(), name.c_str(), 0755) != 0 && errno != EEXIST)
     shown = fail_errno("make " + (kSocketPlace + name));
+  else if (!is_mounted(all, name))  // it is if the network namespace is that of the dump
+    shown = attach_tree(*tree, all.get(), name.c_str(), kSocketPlace + name);
   auto closed = set_read_only(*place, true);
   return shown ? closed : shown;
 }
@@ -252,14 +259,14 @@ std::string encode(const std::vector<HostMount>& mounts) {
   for (const HostMount& one : mounts)
     all.push_back(
         {{"id", one.id}, {"kind", kKinds[static_cast<size_t>(one.kind)]}, {"name", one.name}});
-  return Json{{"version", kVersion}, {"mounts", all}}.dump(1) + "\n";
+  return Json{{"version", kMountsVersion}, {"mounts", all}}.dump(1) + "\n";
 }
 
 Result<std::vector<HostMount>> decode_mounts(const std::string& bytes) {
   const std::string what = "vrdma-mounts.img cannot be used: ";
   try {
     const Json json = Json::parse(bytes);
-    if (json.at("version") != kVersion)
+    if (json.at("version") != kMountsVersion)
       return fail(EINVAL, what + "it is of another version of vrdma");
     const Json& all = json.at("mounts");
     if (!all.is_array() || all.size() > kMostMounts)
@@ -318,19 +325,21 @@ Result<bool> restore_host_mount(int id, const std::string& place, int images) {
                             " again: its runtime called no hook, or its class has changed (" +
                             tree.error().message() + ")");
   if (!tree) return pass(tree.error());
-  if (auto done = attach(*tree, AT_FDCWD, place.c_str(), place); !done)
+  if (auto done = attach_tree(*tree, AT_FDCWD, place.c_str(), place); !done)
     return pass(std::move(done).error());
   return true;
 }
 
 Result<void> restore_sockets(pid_t pid, int images) {
-  static bool done = false;
-  if (std::exchange(done, true)) return {};
+  static std::set<ino_t> done;  // mount namespaces
+  struct stat space {};
+  const std::string path = "/proc/" + std::to_string(pid) + "/ns/mnt";
+  if (::stat(path.c_str(), &space) != 0) return fail_errno("look at " + path);
+  if (!done.insert(space.st_ino).second) return {};
   const auto all = read_mounts(images);
   if (!all) return pass(all.error());
-  return std::any_of(all->begin(), all->end(), is_of_sockets)
-             ? apart([&] { return show_sockets(pid); })
-             : Result<void>();
+  if (std::none_of(all->begin(), all->end(), is_of_sockets)) return {};
+  return apart([pid] { return show_sockets(pid); });
 }
 
 }  // namespace vrdma::cli::criu

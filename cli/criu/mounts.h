@@ -64,8 +64,8 @@ struct Host {
 // In the first process of a container that is being restored, in its network namespace: mounts
 // there what was noted as `id`. False: nothing was. ENOENT: vrdmad has no such vdevice there.
 [[nodiscard]] base::Result<bool> restore_host_mount(int id, const std::string& place, int images);
-// Shows the session sockets of the network namespace of a restored process in its mount namespace;
-// for the first process of a restore, which stands for all.
+// Shows the session sockets of the network namespace of a restored process in its mount namespace,
+// unless that was done for another process of it.
 [[nodiscard]] base::Result<void> restore_sockets(pid_t pid, int images);
 
 }  // namespace vrdma::cli::criu

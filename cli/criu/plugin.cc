@@ -73,8 +73,11 @@ std::map<pid_t, Source>& sources() {
 }
 int stage = -1;
 
+// As CRIU writes it: runc quotes lines of the log that contain "Error".
 void say(unsigned level, const std::string& sentence) {
-  if (print_on_level != nullptr) print_on_level(level, "vrdma: %s\n", sentence.c_str());
+  if (print_on_level != nullptr)
+    print_on_level(level, "%svrdma: %s\n", level == kError ? "Error (criu-plugin): " : "",
+                   sentence.c_str());
 }
 
 int failed(pid_t pid, const base::Error& why) {

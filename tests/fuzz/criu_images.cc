@@ -1,12 +1,29 @@
-// The file of the CRIU plugin beside the images of a process. What is decoded is within the limits,
-// and is the same when it is encoded and decoded again.
+// The files of the CRIU plugin beside the images of a process, and of a container's mounts. What is
+// decoded is within the limits, and is the same when it is encoded and decoded again.
 #include <cstdlib>
 
 #include "cli/criu/image.h"
+#include "cli/criu/mounts.h"
+
+namespace {
+
+void try_mounts(const std::string& bytes) {
+  using namespace vrdma::cli::criu;
+  const auto mounts = decode_mounts(bytes);
+  if (!mounts) return;
+  for (const HostMount& one : *mounts)
+    if (source_of(one, {"/l", "/r"}, 7).find("/../") != std::string::npos) std::abort();
+  const auto again = decode_mounts(encode(*mounts));
+  if (!again || *again != *mounts) std::abort();
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using vrdma::cli::criu::Image;
-  const auto image = Image::decode(std::string(reinterpret_cast<const char*>(data), size));
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  try_mounts(bytes);
+  const auto image = Image::decode(bytes);
   if (!image) return 0;
   const auto require = [](bool holds) {
     if (!holds) std::abort();

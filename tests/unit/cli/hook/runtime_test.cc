@@ -42,11 +42,12 @@ std::string bundle_of(const std::vector<std::string>& words) {
   return call ? call->bundle : "error: " + call.error().message();
 }
 
-TEST(RuntimeCall, the_bundle_of_create_and_run) {
+TEST(RuntimeCall, the_bundle_of_create_run_and_restore) {
   EXPECT_EQ(bundle_of({"create", "--bundle", "/b", "c1"}), "/b");
   EXPECT_EQ(bundle_of({"create", "--bundle=/b", "c1"}), "/b");
   EXPECT_EQ(bundle_of({"run", "-b", "/b", "c1"}), "/b");
   EXPECT_EQ(bundle_of({"run", "c1"}), ".");
+  EXPECT_EQ(bundle_of({"restore", "--image-path", "/i", "--bundle", "/b", "c1"}), "/b");
   EXPECT_EQ(bundle_of({"--systemd-cgroup", "--root", "run", "--log=x", "create", "c1"}), ".");
 }
 

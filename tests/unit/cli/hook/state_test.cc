@@ -45,6 +45,17 @@ TEST(State, of_a_container_that_has_ended_names_no_process) {
   }
 }
 
+TEST(State, of_a_container_that_is_restored) {
+  Json state = kState;
+  for (const auto& [status, restored] :
+       {std::pair{"creating", false}, {"created", false}, {"stopped", true}}) {
+    state["status"] = status;
+    EXPECT_EQ(parse_state(state.dump())->restored, restored) << status;
+  }
+  state["pid"] = 0;  // as at poststop
+  EXPECT_FALSE(parse_state(state.dump())->restored);
+}
+
 TEST(State, pods_of_podman_and_of_containerd) {
   for (const char* const name : {"io.kubernetes.cri-o.SandboxID", "io.kubernetes.cri.sandbox-id"})
     EXPECT_EQ(parse_state(with_annotation(name, "pod1").dump())->pod, "pod1");
