@@ -25,11 +25,13 @@ mkdir "$T"/{path,meet}
 cat >"$T/path/criu" <<END
 #!/bin/sh
 export PATH="$BUILD/bin:\$PATH" VRDMA_RUN_DIR="$R"
-exec "$ROOT/usr/lib64/ld-linux-x86-64.so.2" --library-path "$ROOT/usr/lib/x86_64-linux-gnu" "$ROOT/usr/sbin/criu" "\$@" --libdir "$BUILD/lib/criu"
+exec "$ROOT/usr/lib64/ld-linux-x86-64.so.2" --library-path "$ROOT/usr/lib/x86_64-linux-gnu" "$ROOT/usr/sbin/criu" "\$@"
 END
 chmod 755 "$T/path/criu"
 PATH=$T/path:$PATH
 own_etc
+mkdir /etc/criu
+echo "libdir $BUILD/lib/criu" >/etc/criu/runc.conf  # where runc looks
 podman_start
 criu check >"$T/check.log" 2>&1 || skip "CRIU does not run here: $(grep -m 1 Error "$T/check.log" || head -1 "$T/check.log")"
 start_hooks_daemon
