@@ -47,6 +47,25 @@ pid_t own_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
 bool is_held(pid_t pid) { return tracer_of(pid) == own_number(); }
 
+void end_all(pid_t root) {
+  std::vector<std::pair<pid_t, std::vector<pid_t>>> all;  // processes and their threads
+  for (const pid_t pid : tree_of(root)) all.emplace_back(pid, threads_of(pid));
+  for (const auto& [pid, threads] : all) (void)::kill(pid, SIGKILL);
+  // Descendants first. A process can be reaped after its other threads. ECHILD: CRIU does not trace
+  // it.
+  const auto reap = [](pid_t thread) {
+    int status = 0;
+    while (::waitpid(thread, &status, __WALL) == thread && !WIFEXITED(status) &&
+           !WIFSIGNALED(status)) {
+    }
+  };
+  std::for_each(all.rbegin(), all.rend(), [&](const auto& process) {
+    for (const pid_t thread : process.second)
+      if (thread != process.first) reap(thread);
+    reap(process.first);
+  });
+}
+
 Result<Held> Held::hold(pid_t pid) {
   Held held;
   held.pid_ = pid;

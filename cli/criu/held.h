@@ -22,6 +22,11 @@ namespace vrdma::cli::criu {
 // Whether CRIU holds the process, or has asked it to stop.
 [[nodiscard]] bool is_held(pid_t pid);
 
+// Ends a process that CRIU holds, and its descendants. They have been reaped afterwards: the first
+// process of a pid namespace ends after all others of it, and CRIU would wait for the first one
+// only, although it must reap all that it traces.
+void end_all(pid_t root);
+
 class Held {
  public:
   // EPERM: another process traces it. ETIMEDOUT: a thread does not stop.

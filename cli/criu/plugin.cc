@@ -20,6 +20,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/criu/descriptors.h"
@@ -162,6 +163,12 @@ std::set<pid_t>& dumped() {
   return all;
 }
 
+// The first of all that are restored; 0: none yet, -1: they have ended.
+pid_t& restored_root() {
+  static pid_t root = 0;
+  return root;
+}
+
 // 0, or -ENOTSUP: another plugin may know what it is.
 int answer(const std::string& what, const Result<bool>& done) {
   if (done) return *done ? 0 : -ENOTSUP;
@@ -227,10 +234,13 @@ int checkpoint_devices(int pid) {
   return written ? 0 : failed(pid, written.error());
 }
 
-// CRIU lets a process run although a hook failed, but it would find nothing of its own.
+// CRIU lets processes run although this hook failed for one of them, which would find nothing of
+// its own. So all end, and CRIU fails.
 int ended(pid_t pid, const base::Error& why) {
-  (void)::kill(pid, SIGKILL);
-  return failed(pid, why);
+  const ChildrenOnly blocked;
+  (void)failed(pid, why);
+  end_all(std::exchange(restored_root(), -1));
+  return -1;
 }
 
 Result<void> sockets_again(pid_t pid) {
@@ -239,6 +249,8 @@ Result<void> sockets_again(pid_t pid) {
 }
 
 int resume_devices_late(int pid) {
+  if (restored_root() == 0) restored_root() = pid;
+  if (restored_root() == -1) return -1;
   if (const auto shown = sockets_again(pid); !shown) return ended(pid, shown.error());
   const Fd file(::openat(criu_get_image_dir(), image_name(pid).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return -ENOTSUP;

@@ -146,29 +146,38 @@ touch "$T/meet/go"
 goes_on away-a away-b
 over away-a away-b
 
-say "in a pod that goes on, a container comes back with the device open; its peer waits meanwhile"
-pod=$(podman pod create --network lab 2>"$T/pod.log") || fail "podman pod: $(<"$T/pod.log")"
-podman run -d --pod "$pod" --name stays --device vrdma.io/device=default "$IMAGE" >"$T/pod.log" 2>&1 || fail "a pod: $(<"$T/pod.log")"
-begin_end open-a open all '' --pod "$pod" -- "${CHILD[@]}"
-begin_end open-b open all client --network lab --
-goes_on open-a open-b
-checkpoint open-a --export "$T/open.tar.gz"
-podman rm open-a >/dev/null
-[[ $(ctl vdev list) == *PARKED* ]] || fail "no vdevice is parked: $(ctl vdev list)"
-stays 0.3 counted open-b >/dev/null || fail "open-b goes on without its peer"
-restore --import "$T/open.tar.gz" --pod "$pod"
-goes_on open-a open-b
-podman exec open-a ibv_devinfo -d vrdma0 >"$T/devinfo.log" 2>&1 || fail "ibv_devinfo: $(<"$T/devinfo.log")"
-over open-a open-b
-podman pod rm -f -t 0 "$pod" >/dev/null
-
-say "what cannot be checkpointed is refused, and runs on; podman names the log that tells why"
-refused() { # KIND SENTENCE COMMAND...
+# refused KIND SENTENCE COMMAND...: podman fails, and names the log that tells why.
+refused() {
   local log
   if podman container "${@:3}" >"$T/refused.log" 2>&1; then fail "podman container ${*:3} succeeds"; fi
   log=$(grep -oE "/[^ ]*/$1\.log" "$T/refused.log" | head -1)
   [[ -e $log ]] && grep -q "vrdma: .*$2" "$log" || fail "no '$2': $(<"$T/refused.log") $(log_of "$1")"
 }
+
+say "in a pod that goes on, a container comes back with the device open; its peer waits meanwhile"
+pod=$(podman pod create --network lab 2>"$T/pod.log") || fail "podman pod: $(<"$T/pod.log")"
+podman run -d --pod "$pod" --name stays --device vrdma.io/device=default "$IMAGE" >"$T/pod.log" 2>&1 || fail "a pod: $(<"$T/pod.log")"
+for shape in first child; do
+  words=()
+  [[ $shape == first ]] || words=("${CHILD[@]}")
+  begin_end open-a $shape all '' --pod "$pod" -- "${words[@]}"
+  begin_end open-b $shape all client --network lab --
+  goes_on open-a open-b
+  checkpoint open-a --export "$T/open.tar.gz"
+  podman rm open-a >/dev/null
+  [[ $(ctl vdev list) == *PARKED* ]] || fail "no vdevice is parked: $(ctl vdev list)"
+  stays 0.3 counted open-b >/dev/null || fail "open-b goes on without its peer"
+  restore --import "$T/open.tar.gz" --pod "$pod"
+  goes_on open-a open-b
+  podman exec open-a ibv_devinfo -d vrdma0 >"$T/devinfo.log" 2>&1 || fail "ibv_devinfo: $(<"$T/devinfo.log")"
+  refused restore 'no parked process has this token' restore --import "$T/open.tar.gz" --name twin --pod "$pod"
+  podman rm -f -t 0 twin >"$T/twin.log" 2>&1 || fail "what is left of it cannot be removed: $(<"$T/twin.log")"
+  goes_on open-a open-b
+  over open-a open-b
+done
+podman pod rm -f -t 0 "$pod" >/dev/null
+
+say "a program with a direct link is refused, and runs on"
 DEVICE=red begin direct poll --security-opt "seccomp=$T/seccomp.json"
 goes_on direct-a direct-b
 refused dump 'direct link' checkpoint direct-a
