@@ -18,8 +18,10 @@
 //   8. makes /run/vrdma read-only: kDone
 //
 // The mounts end with the container. If a step fails, the hook tells vrdmad why, which undoes the
-// kSetUp, and the runtime removes the container. A second run in the same container, for
-// example because two hooks name a class, adds only the vdevices that are not shown yet.
+// kSetUp, and the runtime removes the container. In a container that comes back from disk the hook
+// makes no mount, because CRIU makes them all (cli/criu/mounts.h): only 1, 2 and kDone. A second
+// run in the same container, for example because two hooks name a class, adds only the vdevices
+// that are not shown yet.
 #pragma once
 
 #include <string>

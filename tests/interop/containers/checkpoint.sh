@@ -1,5 +1,5 @@
 #!/bin/bash
-# checkpoint.sh FLOW: containers of podman with vdevices are written to disk by CRIU, and made again. All programs check
+# checkpoint.sh FLOW default|other: containers of podman with vdevices are written to disk by CRIU, and made again. All programs check
 # each message, WRITE, READ and atomic that they exchange.
 #
 #     container NAME-a         podman's bridge              container NAME-b
@@ -8,7 +8,8 @@
 #   | flow                |  pipes in a shared directory | flow                |
 #   +---------------------+                              +---------------------+
 #
-# CRIU is of Debian 13, as in integration/checkpoint.sh; a script of that name in PATH runs it.
+# CRIU is of Debian 13, as in integration/checkpoint.sh; a script of that name in PATH runs it. The run directory of vrdmad
+# is the default one, which all find by themselves, or another one, which only that script tells to CRIU.
 here=$(realpath "$(dirname "$0")")
 . "$here/lib.sh"
 need podman
@@ -21,10 +22,15 @@ setup
 trap 'status=$? command=$BASH_COMMAND; podman_stop; finish "$status" "$command"' EXIT
 root_of trixie criu
 mkdir "$T"/{path,meet}
-# podman gives PATH to CRIU, but no VRDMA_RUN_DIR.
+if [[ $2 == default ]]; then
+  mount -t tmpfs -o mode=755 tmpfs /run
+  mkdir /run/netns
+  R=/run/vrdma
+fi
 cat >"$T/path/criu" <<END
 #!/bin/sh
-export PATH="$BUILD/bin:\$PATH" VRDMA_RUN_DIR="$R"
+export PATH="$BUILD/bin:\$PATH"
+[ $2 = default ] || export VRDMA_RUN_DIR="$R"  # podman does not hand it on
 exec "$ROOT/usr/lib64/ld-linux-x86-64.so.2" --library-path "$ROOT/usr/lib/x86_64-linux-gnu" "$ROOT/usr/sbin/criu" "\$@"
 END
 chmod 755 "$T/path/criu"
@@ -97,17 +103,20 @@ restore() { # NAME|OPTION...
   podman container restore --keep "$@" >"$T/restore.log" 2>&1 || fail "restore $*: $(<"$T/restore.log") $(log_of restore)"
 }
 gids_of() { podman exec "$1" ibv_devinfo -v -d vrdma0 | grep 'GID\['; }
+added() { podman diff "$1" | grep '^A ' | sort; } # files of its image's layer
 vdevices() { ctl vdev list | tail -n +2 | wc -l; }
 are() { [[ $(vdevices) -eq $1 ]]; }
 
 say "a container is checkpointed and restored before its program opens the device: it has the same addresses"
 begin later all --security-opt "seccomp=$T/seccomp.json" -e FLOW_AFTER=/meet/go
 gids=$(gids_of later-a)
+files=$(added later-a)
 for _ in 1 2; do
   checkpoint later-a
   wait_until 10 are 1 || fail "a vdevice outlives its container: $(ctl vdev list)"
   restore later-a
   [[ $(gids_of later-a) == "$gids" ]] || fail "not $gids, but $(gids_of later-a)"
+  [[ $(added later-a) == "$files" ]] || fail "files are in its layer besides: $(added later-a)"
 done
 podman exec later-a bash -c '[[ $(</sys/class/infiniband/vrdma0/ports/1/state) == *ACTIVE ]] && : <>/dev/infiniband/vrdma0 && ! : >/run/vrdma/x' 2>"$T/sysfs.log" ||
   fail "its files: $(<"$T/sysfs.log")"
