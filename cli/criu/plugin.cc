@@ -256,7 +256,7 @@ int resume_devices_late(int pid) {
   if (!file.valid()) return -ENOTSUP;
   const ChildrenOnly blocked;
   const auto image = read_image(file);
-  if (!image) return failed(pid, image.error());
+  if (!image) return ended(pid, image.error());
   const auto done = go_on(pid, *image, {});
   return done ? 0 : ended(pid, done.error());
 }
