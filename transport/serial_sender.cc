@@ -30,6 +30,13 @@ void SerialSender::link_changed() {
   if (ring_.ours()) (void)ring_.let_go();  // before anybody is told, so that the program can flush
 }
 
+// What it has in hand itself, it may have to fetch again: see rdma::begin_epoch().
+void SerialSender::adopted() {
+  if (in_hand() != nullptr) abandon();
+  ring_.put_back();
+  doubtful_ = true;
+}
+
 bool SerialSender::run(Turn& turn) {
   do {
     switch (step(turn)) {

@@ -43,7 +43,7 @@ class SerialSender : public rdma::Sender, public Runnable {
   void kick() override;
   void link_changed() override;
   void receive_posted() override { resume(); }
-  void adopted() override { doubtful_ = true; }
+  void adopted() override;
   [[nodiscard]] bool drained() const override { return ring_.in_hand() == 0; }
   [[nodiscard]] bool gets_on() const override {
     return qp_.state() == verbs::QpState::kRts && ring_.has_requests() && !ring_.is_blocked();

@@ -91,6 +91,7 @@ void Srq::completed(uint32_t slot) const {
 }
 
 void Srq::give_back(uint32_t slot) {
+  if (context->parked) return kept_back.push_back(slot);
   // The owner's numbers are below: see post_srq_recv.
   const uint32_t number = ipc::kReturned | returned_head;
   receives.claims->words()[slot].store(number, std::memory_order_release);

@@ -167,6 +167,7 @@ struct Srq {
   uint32_t returned_head = 0;  // ours
   uint32_t limit = 0;          // 0: disarmed
   SharedReceives receives;
+  std::vector<uint32_t> kept_back;  // given back while the context was parked: slots
   std::list<Sender*> waiters;
   std::shared_ptr<int> alive = std::make_shared<int>(0);
   // Of an XRC SRQ: where its receives complete.
@@ -194,7 +195,8 @@ struct Srq {
   [[nodiscard]] Outcome claim(Receive* receive, const Qp* receiver = nullptr);
   // One that was claimed is completed.
   void completed(uint32_t slot) const;
-  // Gives back one that was claimed and will not be completed.
+  // Gives back one that was claimed and will not be completed; to a parked program, which may be on
+  // disk already, when it is resumed.
   void give_back(uint32_t slot);
   // For those that may outlive it.
   [[nodiscard]] std::weak_ptr<Srq> weak() { return std::shared_ptr<Srq>(alive, this); }
@@ -270,8 +272,7 @@ struct Qp {
   std::unique_ptr<Sender> sender;  // none: connected, and never in RTR; or an XRC target
   std::list<Sender*> waiters;      // for a receive
   std::vector<verbs::Gid> groups;
-  // Of a raw packet queue pair.
-  std::unique_ptr<FramePort> frames;
+  std::unique_ptr<FramePort> frames;  // this and the next: of a raw packet queue pair
   std::vector<const Flow*> flows;
 
   // Of an XRC target: it belongs to all of `openers`; `context` is that of one of them.
@@ -286,9 +287,8 @@ struct Qp {
 
   std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
   uint32_t windows = 0;                                   // of type 2, bound by way of it
-  bool failed_send = false;  // a request has failed, and its CQ was not told yet
-  // How the device's counters have it.
-  struct Counted {
+  bool failed_send = false;          // a request has failed, and its CQ was not told yet
+  struct Counted {                   // by the device's counters
     base::Counter* state = nullptr;  // null: it is none of the device's queue pairs
     base::Counter* link = nullptr;
   };
@@ -526,16 +526,19 @@ class Fabric {
                   std::shared_ptr<FabricCounters> counts_in = std::make_shared<FabricCounters>())
       : counters(*counts_in), name_(std::move(name)), counters_(std::move(counts_in)) {}
   [[nodiscard]] const std::string& name() const { return name_; }
-
   void add(Device* device);
   void remove(Device* device);
+  // The same of a device with parked contexts: peers find them until forget_parked().
+  void remove_parked(Device* device);
+  void forget_parked(const Device* device);
   // Replaces the device's GIDs; queue pairs that use one that went are moved to ERR, and counted in
   // the result.
   size_t set_gids(Device* device, std::vector<verbs::Gid> gids);
   // Takes the direct links from and to the device to a worker, or gives them back when there is no
-  // reason any more, at either end. While a port is down, links from and to it carry nothing: a
-  // request waits until the port is up again, or as long as for a peer that does not answer.
+  // reason any more, at either end. Links from and to a port that is down carry nothing: requests
+  // wait as for a peer that does not answer.
   void mediate(Device* device, Mediated reason, bool holds);
+  void tell_links(const Context& context);  // both ends of each learn who executes there now
   [[nodiscard]] Device* find(const verbs::Gid& gid) const;
   [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;
   // The device with that GID, if memory leads to it from `device`.
@@ -571,7 +574,6 @@ class Fabric {
   void note_end(const Context& context);
   // Whether the process of the context `id` has died. False: or it is not known any more.
   [[nodiscard]] bool has_died(uint32_t id) const;
-
   FabricCounters& counters;
 
  private:
@@ -587,6 +589,7 @@ class Fabric {
   const std::shared_ptr<FabricCounters> counters_;
   uint32_t next_link_ = ipc::kFirstLink;
   std::unordered_map<verbs::Gid, Device*> devices_;
+  std::unordered_multimap<verbs::Gid, Device*> parked_;
   std::unordered_map<verbs::Gid, std::vector<Qp*>> groups_;
   // Those that ended last: the context's id, and its process.
   static constexpr size_t kMostEnded = 64;

@@ -46,6 +46,16 @@ void Fabric::remove(Device* device) {
   for (const auto& gid : device->gids) devices_.erase(gid);
 }
 
+void Fabric::remove_parked(Device* device) {
+  remove(device);
+  for (const auto& gid : device->gids)
+    if (!gid.is_unspecified()) parked_.emplace(gid, device);
+}
+
+void Fabric::forget_parked(const Device* device) {
+  std::erase_if(parked_, [device](const auto& entry) { return entry.second == device; });
+}
+
 size_t Fabric::set_gids(Device* device, std::vector<verbs::Gid> gids) {
   remove(device);
   device->gids = std::move(gids);
@@ -76,6 +86,9 @@ Device* Fabric::near(const Device& device, const verbs::Gid& gid) const {
 Qp* Fabric::named_peer(const Qp& qp) const {
   if (!verbs::is_connected(qp.type) || !qp.can_receive()) return nullptr;
   Qp* peer = find(qp.dgid(), qp.attributes.dest_qpn);
+  const auto [first, last] = parked_.equal_range(qp.dgid());
+  for (auto it = first; it != last && peer == nullptr; ++it)
+    peer = it->second->find_qp(qp.attributes.dest_qpn);
   return peer != nullptr && (reaches(qp.type, peer->type) || reaches(peer->type, qp.type))
              ? peer
              : nullptr;
@@ -198,8 +211,10 @@ void Fabric::restore_pair(Qp& qp, uint64_t peer_outbox_at) {
   next_link_ = std::max(next_link_, qp.link.number);
   if (named != nullptr && named->context == mapped && is_it(*named)) {
     qp.link.peer_outbox = named->link.outbox;
-    // One that has not come to RTR yet learns of its peer there: see pair().
-    if (named->link.maps_peer == 0) named->link.peer_outbox = qp.link.outbox;
+    // One that has not come to RTR yet learns of its peer there: see pair(). Another one may have
+    // lived on, and had the one that was before.
+    if (named->link.maps_peer == 0 || named->link.maps_peer == qp.context->id)
+      named->link.peer_outbox = qp.link.outbox;
   } else {
     mapped->qps.each([&](const Qp& peer) {
       if (is_it(peer)) qp.link.peer_outbox = peer.link.outbox;
@@ -230,8 +245,10 @@ bool Fabric::restore_link(Qp& qp, bool linked_out, bool linked_in) {
 }
 
 bool Qp::runs_direct() const {
-  return link.out_direct && link.out != nullptr && !context->device->mediated_because.any() &&
-         !link.out->context->device->mediated_because.any();
+  if (!link.out_direct || link.out == nullptr) return false;
+  for (const Context* const end : {context, link.out->context})
+    if (end->parked || end->device->mediated_because.any()) return false;
+  return true;
 }
 
 bool Qp::carries() const {
@@ -255,6 +272,13 @@ void Fabric::mediate(Device* device, Mediated reason, bool holds) {
       if (initiator->link.out_direct) tell_link(*initiator);
       if (reason == Mediated::kPortDown && initiator->sender) initiator->sender->port_changed();
     }
+}
+
+void Fabric::tell_links(const Context& context) {
+  context.qps.each([this](Qp& qp) {
+    if (qp.link.out != nullptr || qp.link.remote) tell_link(qp);
+    if (qp.link.in != nullptr) tell_link(*qp.link.in);
+  });
 }
 
 void Fabric::relink(Qp& qp) {

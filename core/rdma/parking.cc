@@ -4,15 +4,13 @@
 
 #include <algorithm>
 
+#include "core/base/asymmetric_fence.h"
+
 namespace vrdma::rdma {
 
 using verbs::QpType;
 
 namespace {
-
-bool is_direct(const Qp& qp) {
-  return qp.link.maps_peer != 0 || qp.link.outbox != nullptr || qp.link.peer_outbox != nullptr;
-}
 
 bool has_importers(const Context& context) {
   return std::any_of(context.device->contexts.begin(), context.device->contexts.end(),
@@ -32,17 +30,26 @@ std::string parking_obstacle(const Context& context) {
       found = "it has a queue pair of raw packets" + number;
     else if (qp.type == QpType::kGsi)
       found = "it has queue pair 1 open";
-    else if (is_direct(qp))
-      found = "it has a direct link" + number + "; create the vdevice with --no-direct";
   });
   return found;
 }
 
-void park(Context& context) { context.parked = true; }
+void park(Context& context) {
+  context.parked = true;
+  context.device->fabric->tell_links(context);
+  // After this, a program that executes by itself is either marked busy or sees that it must not.
+  base::AsymmetricFence::heavy();
+}
 
 bool is_at_rest(const Context& context) {
   bool rests = true;
-  context.qps.each([&](const Qp& qp) { rests = rests && qp.arrivals.expired(); });
+  const auto executes = [](const Qp& qp) {
+    return (qp.block->busy.load(std::memory_order_acquire) & 1) != 0;
+  };
+  context.qps.each([&](const Qp& qp) {
+    rests = rests && qp.arrivals.expired() && !executes(qp) &&
+            (qp.link.in == nullptr || !executes(*qp.link.in));
+  });
   return rests;
 }
 
@@ -67,9 +74,12 @@ void resume(Context& context) {
   context.qps.each([](Qp& qp) {
     // What changed meanwhile may not have reached the program.
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
-    const bool linked = qp.link.out != nullptr || qp.link.remote.has_value();
-    qp.block->link.store(static_cast<uint32_t>(linked ? ipc::Link::kMediated : ipc::Link::kNone),
-                         std::memory_order_release);
+    if (qp.link.kind() == Link::Kind::kNone)
+      qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
+  });
+  context.device->fabric->tell_links(context);
+  context.srqs.each([](Srq& srq) {
+    for (const uint32_t slot : std::exchange(srq.kept_back, {})) srq.give_back(slot);
   });
   context.cqs.each([](Cq& cq) {
     if (std::exchange(cq.missed, false)) cq.notify(true);
@@ -97,6 +107,18 @@ base::Result<void> exchange_files(Context& context, SharedFiles files) {
   context.arena_read_only = std::move(files.arena_read_only);
   context.bell_fd = std::move(files.bells);
   context.events = std::move(files.events);
+  return {};
+}
+
+base::Result<void> begin_epoch(Context& context, uint32_t epoch) {
+  uint32_t before = context.epoch;
+  auto& shared = context.arena->at<ipc::ArenaHeader>(0)->epoch;
+  if (!shared.compare_exchange_strong(before, epoch))
+    return base::fail(ESTALE, "its program has given the session up");
+  context.epoch = epoch;
+  context.qps.each([](Qp& qp) {
+    if (qp.link.out_direct && qp.sender) qp.sender->adopted();
+  });
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -275,6 +276,16 @@ std::string reason_to_refuse(const Peer& peer) {
 bool is_alive(const Fd& pidfd) {
   pollfd state{pidfd.get(), POLLIN, 0};
   return ::poll(&state, 1, 0) == 0;
+}
+
+Result<pid_t> pid_of(const Fd& pidfd) {
+  errno = 0;
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(pidfd.get()));
+  if (!info.is_open()) return base::fail_errno("look at a process");
+  std::string word;
+  while (info >> word)
+    if (pid_t pid = 0; word == "Pid:" && info >> pid) return std::max(pid, 0);
+  return 0;
 }
 
 bool exists(pid_t pid) {

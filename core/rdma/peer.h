@@ -109,6 +109,9 @@ struct FoundPeer {
 
 // Whether the process of a pidfd has not ended.
 [[nodiscard]] bool is_alive(const base::Fd& pidfd);
+// Its number in the caller's pid namespace; 0: it has ended, or is in none of it (proc(5), fdinfo).
+// EMFILE, ENFILE: there are too many open files to tell.
+[[nodiscard]] base::Result<pid_t> pid_of(const base::Fd& pidfd);
 // Whether there is a process of that number that has not ended, perhaps another one by now: the
 // start time tells.
 [[nodiscard]] bool exists(pid_t pid);

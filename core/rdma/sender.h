@@ -36,7 +36,7 @@ class Sender {
   virtual void attributes_changed() { kick(); }  // the program has modified the queue pair
   virtual void receive_posted() = 0;             // the receive that it waits for may be there
   virtual void port_changed() {}                 // of the queue pair's device, or of its peer's
-  virtual void adopted() {}           // a dead daemon's worker may have begun the first request
+  virtual void adopted() {}                      // another may have begun the first request
   virtual void srq_gone(uint32_t) {}  // the peer's XRC domain has no SRQ of that number any more
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
   // Whether requests were posted that it can carry out, or send to its peer, without waiting for

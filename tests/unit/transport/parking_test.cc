@@ -21,6 +21,7 @@ using verbs::QpState;
 using verbs::WcStatus;
 
 struct Parking : Rig {
+  explicit Parking(const std::string& b_tenant = "blue") : Rig(b_tenant) {}
   World::Pair pair = world.connected();
 
   void send(rdma::Qp& from, test::Party& party, uint32_t key) {
@@ -120,11 +121,110 @@ TEST_F(Parking, GoesOnWithOtherFiles) {
   EXPECT_EQ(head, 0u) << "the old one does not";
 }
 
+// What it shares may have been written to disk already.
+TEST_F(Parking, GetsReceivesBackAfterwards) {
+  rdma::Srq& srq = *b.add_srq(8);
+  ASSERT_TRUE(b.post_receive(srq, 3, {{kBase, 8, b_key}}));
+  rdma::Receive receive;
+  ASSERT_EQ(srq.claim(&receive), rdma::Outcome::kDone);
+  rdma::park(b.context);
+  srq.give_back(receive.slot);
+  EXPECT_EQ(srq.block->returned_head.load(), 0u);
+  EXPECT_EQ(srq.receives.claims->words()[receive.slot].load(), ipc::kClaimedByWorker);
+  rdma::resume(b.context);
+  EXPECT_EQ(srq.block->returned_head.load(), 1u);
+  ASSERT_EQ(srq.claim(&receive), rdma::Outcome::kDone);
+  EXPECT_EQ(receive.slot, 3u);
+}
+
+struct DirectParking : Parking {
+  DirectParking() : Parking("red") {}
+  static ipc::Link link(const rdma::Qp& qp) {
+    return static_cast<ipc::Link>(qp.block->link.load());
+  }
+};
+
+TEST_F(DirectParking, NobodyExecutesOnADirectLinkMeanwhile) {
+  for (rdma::Context* const one : {&a.context, &b.context}) {
+    ASSERT_EQ(link(*pair.a), ipc::Link::kDirect);
+    ASSERT_EQ(link(*pair.b), ipc::Link::kDirect);
+    rdma::park(*one);
+    EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+    EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
+    world.fabric.mediate(&world.a_device, rdma::Mediated::kPortDown, true);
+    world.fabric.mediate(&world.a_device, rdma::Mediated::kPortDown, false);
+    EXPECT_EQ(link(*pair.a), ipc::Link::kMediated) << "it is still parked";
+    rdma::resume(*one);
+  }
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
+  rdma::park(a.context);
+  rdma::park(b.context);
+  rdma::resume(a.context);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated) << "its peer is parked";
+  rdma::resume(b.context);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+}
+
+TEST_F(DirectParking, HasNoRestWhileAProgramExecutes) {
+  for (const rdma::Qp* const qp : {pair.a, pair.b}) {
+    qp->block->busy = 7;  // it began before
+    rdma::park(a.context);
+    EXPECT_FALSE(rdma::is_at_rest(a.context));
+    qp->block->busy = 8;
+    EXPECT_TRUE(rdma::is_at_rest(a.context));
+    rdma::resume(a.context);
+  }
+}
+
+// Its library takes the end of its connection for the end of the daemon.
+TEST_F(DirectParking, WhatTheProgramHasTakenBackIsNotInHand) {
+  std::memcpy(a.memory(), "before..after...", 16);
+  send(*pair.a, a, a_key);
+  settle();
+  ASSERT_FALSE(pair.a->sender->drained()) << "it waits for a receive";
+  rdma::park(a.context);
+  const uint32_t before = a.context.epoch;
+  ASSERT_TRUE(rdma::begin_epoch(a.context, before + 1));
+  EXPECT_EQ(a.context.arena->at<ipc::ArenaHeader>(0)->epoch.load(), before + 1);
+  rdma::resume(a.context);
+  auto& token = pair.a->block->token;
+  uint32_t held = ipc::token_word(ipc::Token::kWorker, before);
+  ASSERT_TRUE(token.compare_exchange_strong(held, static_cast<uint32_t>(ipc::Token::kClient)));
+  pair.a->block->sq_tail.fetch_add(1);  // executed by the program
+  settle();
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase + 8, 8, a_key}}));
+  token = ipc::token_word(ipc::Token::kWorker, before + 1);
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {{kBase, 8, b_key}}));
+  ring(*pair.b);
+  pair.a->sender->kick();
+  EXPECT_TRUE(wait_for([&] { return pair.a->sender->drained(); }));
+  EXPECT_EQ(std::memcmp(b.memory(), "after...", 8), 0);
+  EXPECT_EQ(pair.a->block->sq_tail.load(), 2u);
+}
+
+TEST_F(DirectParking, WhatTheProgramDoesNotTakeBackIsDoneOnce) {
+  send(*pair.a, a, a_key);
+  settle();
+  rdma::park(a.context);
+  ASSERT_TRUE(rdma::begin_epoch(a.context, a.context.epoch + 1));
+  rdma::resume(a.context);
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {{kBase, 8, b_key}}));
+  ring(*pair.b);
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
+  settle();
+  EXPECT_EQ(pair.a->block->sq_tail.load(), 1u);
+}
+
+TEST_F(DirectParking, RefusesAProgramThatHasGivenUp) {
+  rdma::park(a.context);
+  a.context.epoch = 3;
+  a.context.arena->at<ipc::ArenaHeader>(0)->epoch = 0;
+  EXPECT_EQ(rdma::begin_epoch(a.context, 4).error().code(), ESTALE);
+}
+
 TEST_F(Parking, RefusesWhatCannotComeBack) {
   EXPECT_EQ(rdma::parking_obstacle(a.context), "");
-  pair.a->link.maps_peer = 7;
-  EXPECT_THAT(rdma::parking_obstacle(a.context), HasSubstr("--no-direct"));
-  pair.a->link.maps_peer = 0;
   a.context.exporter = 7;
   EXPECT_THAT(rdma::parking_obstacle(a.context), HasSubstr("ibv_import_device"));
   a.context.exporter = 0;

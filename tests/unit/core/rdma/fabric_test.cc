@@ -415,6 +415,21 @@ TEST_F(Fabrics, PairNobodyWhoIsTooLate) {
   EXPECT_EQ(fabric.why_mediated(*pair.a), NotDirect::kEarlier);
 }
 
+// Whose device has gone, and whose successor comes.
+TEST_F(Fabrics, FindAParkedPeerWhoseDeviceIsRemoved) {
+  const auto pair = world.connected();
+  pair.b->context->parked = true;
+  fabric.remove_parked(&world.b_device);
+  EXPECT_EQ(fabric.find(test::gid_of("10.0.0.2")), nullptr);
+  EXPECT_NE(fabric.why_mediated(*pair.a), NotDirect::kNone) << "it is linked as before";
+  fabric.cut(*pair.a);
+  EXPECT_TRUE(fabric.restore_link(*pair.a, true, true)) << "the peer comes back";
+  EXPECT_EQ(pair.a->link.out, pair.b);
+  fabric.cut(*pair.a);
+  fabric.forget_parked(&world.b_device);
+  EXPECT_FALSE(fabric.restore_link(*pair.a, true, true)) << "it does not";
+}
+
 // What a daemon knows that takes over between the two.
 TEST_F(Fabrics, LinkDirectlyWhoCameToRtrUnderAnotherDaemon) {
   const auto pair = strangers();
