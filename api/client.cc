@@ -264,6 +264,10 @@ v1::ParkedProcessRequest naming(const std::string& process) {
 
 }  // namespace
 
+base::Result<v1::ParkedProcess> Client::parked_process(const std::string& process) {
+  return connection_->call(&v1::Admin::Stub::GetParkedProcess, naming(process));
+}
+
 base::Result<void> Client::detach_process(const std::string& process) {
   return result_of(connection_->call(&v1::Admin::Stub::DetachProcess, naming(process)));
 }
@@ -274,6 +278,10 @@ base::Result<void> Client::resume_process(const std::string& process) {
 
 base::Result<void> Client::abandon_process(const std::string& process) {
   return result_of(connection_->call(&v1::Admin::Stub::AbandonProcess, naming(process)));
+}
+
+base::Result<v1::ParkedProcess> Client::place_process(const v1::ParkedProcess& process) {
+  return connection_->call(&v1::Admin::Stub::PlaceProcess, process);
 }
 
 base::Result<void> Client::attach_process(const v1::ParkedProcess& process) {

@@ -61,9 +61,11 @@ class Client {
   // `force`: deletes the vdevices that containers have by it, too.
   [[nodiscard]] base::Result<v1::ParkedProcess> park_process(int32_t pid);
   // `process`: the token of a parked one, or its number.
+  [[nodiscard]] base::Result<v1::ParkedProcess> parked_process(const std::string& process);
   [[nodiscard]] base::Result<void> detach_process(const std::string& process);
   [[nodiscard]] base::Result<void> resume_process(const std::string& process);
   [[nodiscard]] base::Result<void> abandon_process(const std::string& process);
+  [[nodiscard]] base::Result<v1::ParkedProcess> place_process(const v1::ParkedProcess& process);
   [[nodiscard]] base::Result<void> attach_process(const v1::ParkedProcess& process);
   [[nodiscard]] base::Result<void> delete_claim(const std::string& uid, bool force = false);
   // By uid.

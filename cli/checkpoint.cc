@@ -24,8 +24,30 @@ Outcome checkpoint_park(const Options& options, Output& output) {
   });
 }
 
+Outcome checkpoint_show(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto process = client.parked_process(options.name);
+    if (!process) return base::pass(std::move(process).error());
+    output.parked(*process);
+    return {};
+  });
+}
+
 Outcome checkpoint_detach(const Options& options, Output&) {
   return of_parked(options, &api::Client::detach_process);
+}
+
+Outcome checkpoint_place(const Options& options, Output& output) {
+  const auto json = input_of(options.input);
+  if (!json) return base::pass(json.error());
+  const auto process = parked_process_of(*json);
+  if (!process) return base::pass(process.error());
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto placed = client.place_process(*process);
+    if (!placed) return base::pass(std::move(placed).error());
+    output.parked(*placed);
+    return {};
+  });
 }
 
 Outcome checkpoint_attach(const Options& options, Output&) {

@@ -100,7 +100,9 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome exec(const Options& options, Output& output);
 // checkpoint.cc. attach reads what park printed as JSON, changed to the process that is attached.
 [[nodiscard]] Outcome checkpoint_park(const Options& options, Output& output);
+[[nodiscard]] Outcome checkpoint_show(const Options& options, Output& output);
 [[nodiscard]] Outcome checkpoint_detach(const Options& options, Output& output);
+[[nodiscard]] Outcome checkpoint_place(const Options& options, Output& output);
 [[nodiscard]] Outcome checkpoint_attach(const Options& options, Output& output);
 [[nodiscard]] Outcome checkpoint_resume(const Options& options, Output& output);
 [[nodiscard]] Outcome checkpoint_abandon(const Options& options, Output& output);

@@ -469,18 +469,23 @@ void Grammar::add_checkpoint() {
       ->check(base::number(1, INT32_MAX, "the number of a process"), "")
       ->required();
   of_process("resume", "let a parked program go on", checkpoint_resume);
+  of_process("show", "show a parked program as park showed it, with its peers: for tools",
+             checkpoint_show);
   of_process("abandon", "end the sessions of a parked program, as if it had been killed",
              checkpoint_abandon);
   of_process("detach", "let a parked program end without an end of its sessions: for tools",
              checkpoint_detach);
-  CLI::App& attach =
-      leaf(checkpoint, "attach", "give detached sessions to another process: for tools",
-           checkpoint_attach);
-  values_[attach
-              .add_option("FILE", options_.input, "what describes the process; - is standard input")
-              ->type_name("")
-              ->check(base::not_empty, "")
-              ->required()] = {Values::Kind::kFiles};
+  const auto of_file = [&](const char* word, const char* help, Command action) {
+    values_[leaf(checkpoint, word, help, action)
+                .add_option("FILE", options_.input,
+                            "what describes the process; - is standard input")
+                ->type_name("")
+                ->check(base::not_empty, "")
+                ->required()] = {Values::Kind::kFiles};
+  };
+  of_file("place", "find the vdevices of a process that comes from elsewhere: for tools",
+          checkpoint_place);
+  of_file("attach", "give detached sessions to another process: for tools", checkpoint_attach);
 }
 
 void Grammar::add_live() {

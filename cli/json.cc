@@ -235,23 +235,55 @@ std::string json_of(const std::vector<v1::Connection>& connections) {
   });
 }
 
+static std::string hex_of(const std::string& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char byte : bytes) {
+    text += kDigits[static_cast<uint8_t>(byte) >> 4];
+    text += kDigits[static_cast<uint8_t>(byte) & 15];
+  }
+  return text;
+}
+
+static std::string bytes_of_hex(const std::string& text) {
+  const auto digit = [](char one) {
+    if (one >= '0' && one <= '9') return one - '0';
+    if (one >= 'a' && one <= 'f') return one - 'a' + 10;
+    throw std::invalid_argument("an image is not hexadecimal");
+  };
+  if (text.size() % 2 != 0) throw std::invalid_argument("an image is not of whole bytes");
+  std::string bytes;
+  bytes.reserve(text.size() / 2);
+  for (size_t i = 0; i < text.size(); i += 2)
+    bytes += static_cast<char>(digit(text[i]) << 4 | digit(text[i + 1]));
+  return bytes;
+}
+
+static Json parked_json_of(const v1::ParkedSession& one) {
+  Json channels = Json::object();
+  for (const auto& [handle, inode] : std::map(one.channels().begin(), one.channels().end()))
+    channels[std::to_string(handle)] = inode;
+  Json json{{"number", one.number()}, {"vdev", one.vdev()},     {"vdev_id", one.vdev_id()},
+            {"netns", one.netns()},   {"socket", one.socket()}, {"arena", one.arena()},
+            {"bells", one.bells()},   {"memory", one.memory()}, {"doorbell", one.doorbell()},
+            {"events", one.events()}, {"channels", channels}};
+  if (!one.image().empty()) {
+    json["image"] = hex_of(one.image());
+    json["gids"] = one.gids();
+    json["packet_socket"] = one.packet_socket();
+    json["known_as"] = one.known_as();
+  }
+  return json;
+}
+
 std::string json_of(const v1::ParkedProcess& process) {
-  Json sessions = Json::array();
-  for (const auto& one : process.sessions()) {
-    Json channels = Json::object();
-    for (const auto& [handle, inode] : std::map(one.channels().begin(), one.channels().end()))
-      channels[std::to_string(handle)] = inode;
-    sessions.push_back({{"number", one.number()},
-                        {"vdev", one.vdev()},
-                        {"vdev_id", one.vdev_id()},
-                        {"netns", one.netns()},
-                        {"socket", one.socket()},
-                        {"arena", one.arena()},
-                        {"bells", one.bells()},
-                        {"memory", one.memory()},
-                        {"doorbell", one.doorbell()},
-                        {"events", one.events()},
-                        {"channels", channels}});
+  Json sessions = Json::array(), peers = Json::array();
+  for (const auto& one : process.sessions()) sessions.push_back(parked_json_of(one));
+  for (const auto& one : process.peers()) {
+    peers.push_back(parked_json_of(one));
+    peers.back()["pid"] = one.pid();
+    peers.back()["away"] = one.away();
   }
   Json connections = Json::array();
   for (const auto& one : process.connections())
@@ -259,7 +291,8 @@ std::string json_of(const v1::ParkedProcess& process) {
   return Json{{"pid", process.pid()},
               {"token", process.token()},
               {"sessions", sessions},
-              {"connections", connections}}
+              {"connections", connections},
+              {"peers", peers}}
       .dump(2);
 }
 
@@ -280,6 +313,12 @@ base::Result<v1::ParkedProcess> parked_process_of(const std::string& text) {
       for (const auto& [handle, inode] : one.at("channels").items())
         session.mutable_channels()->insert(
             {static_cast<uint32_t>(std::stoul(handle)), inode.get<uint64_t>()});
+      if (!one.contains("image")) continue;
+      session.set_vdev(one.at("vdev").get<std::string>());
+      session.set_image(bytes_of_hex(one.at("image").get<std::string>()));
+      for (const Json& gid : one.at("gids")) session.add_gids(gid.get<std::string>());
+      session.set_packet_socket(one.at("packet_socket").get<bool>());
+      session.set_known_as(one.at("known_as").get<uint32_t>());
     }
     return process;
   } catch (const std::exception& error) {

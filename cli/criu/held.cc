@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -226,6 +228,64 @@ Result<Fd> Held::take(int number) const {
   Fd fd(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_.get(), number, 0)));
   if (!fd.valid()) return fail_errno("take a descriptor of process " + std::to_string(pid_));
   return fd;
+}
+
+// By a message of a pair of sockets that the process makes.
+Result<int> Held::give(const Fd& file) {
+  struct Room {
+    int pair[2];
+    msghdr message;
+    iovec byte;
+    char text;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  };
+  auto at = scratch();
+  if (!at) return base::pass(std::move(at).error());
+  Room room{};
+  if (auto made = call("make a pair of sockets", SYS_socketpair, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC,
+                       0, *at + offsetof(Room, pair));
+      !made)
+    return base::pass(std::move(made).error());
+  if (auto done = read(*at + offsetof(Room, pair), room.pair, sizeof room.pair); !done)
+    return base::pass(std::move(done).error());
+  const auto given = [&]() -> Result<int> {
+    const auto sender = take(room.pair[1]);
+    if (!sender) return base::pass(sender.error());
+    room.byte = {&room.text, 1};
+    room.message.msg_iov = &room.byte;
+    room.message.msg_iovlen = 1;
+    room.message.msg_control = room.control;
+    room.message.msg_controllen = sizeof room.control;
+    cmsghdr* const rights = CMSG_FIRSTHDR(&room.message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    const int number = file.get();
+    std::memcpy(CMSG_DATA(rights), &number, sizeof number);
+    if (::sendmsg(sender->get(), &room.message, MSG_DONTWAIT) != 1)
+      return fail_errno("send a descriptor to process " + std::to_string(pid_));
+    // The same message as the process sees it.
+    const auto there = [&](size_t offset) { return reinterpret_cast<void*>(*at + offset); };
+    room.byte.iov_base = there(offsetof(Room, text));
+    room.message.msg_iov = static_cast<iovec*>(there(offsetof(Room, byte)));
+    room.message.msg_control = there(offsetof(Room, control));
+    if (auto done = write(*at, &room, sizeof room); !done)
+      return base::pass(std::move(done).error());
+    if (auto got = call("receive a descriptor", SYS_recvmsg, static_cast<uint64_t>(room.pair[0]),
+                        *at + offsetof(Room, message), MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        !got)
+      return base::pass(std::move(got).error());
+    if (auto done = read(*at, &room, sizeof room); !done)
+      return base::pass(std::move(done).error());
+    int received = -1;
+    std::memcpy(&received, room.control + CMSG_LEN(0), sizeof received);
+    if (room.message.msg_controllen < CMSG_LEN(sizeof received))
+      return fail(EMFILE, "process " + std::to_string(pid_) + " has too many descriptors open");
+    return received;
+  }();
+  for (const int each : room.pair)
+    (void)call("close a descriptor", SYS_close, static_cast<uint64_t>(each));
+  return given;
 }
 
 }  // namespace vrdma::cli::criu

@@ -48,6 +48,8 @@ class Held {
   [[nodiscard]] base::Result<void> read(uint64_t from, void* to, size_t size) const;
   // Ends another thread of it, without another effect. The thread must rest in a system call.
   [[nodiscard]] base::Result<void> end_thread(pid_t thread);
+  // Gives it a copy of a descriptor, and returns its number there.
+  [[nodiscard]] base::Result<int> give(const base::Fd& file);
   // A copy of a descriptor of it.
   [[nodiscard]] base::Result<base::Fd> take(int number) const;
 

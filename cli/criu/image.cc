@@ -10,7 +10,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 struct Unusable {
   std::string reason;
@@ -90,6 +90,34 @@ EndPair ends_of(const Json& json) {
   return ends;
 }
 
+OfPeer::View view_of(const Json& json) {
+  constexpr int64_t kMostAddress = int64_t{1} << 56;  // of a process
+  constexpr uint64_t kPage = 4096;
+  OfPeer::View view;
+  view.what = static_cast<OfPeer::View::What>(number_of(json.at("what"), 2));
+  view.address = static_cast<uint64_t>(number_of(json.at("address"), kMostAddress));
+  view.length = static_cast<uint64_t>(number_of(json.at("length"), kMostAddress));
+  view.offset = static_cast<uint64_t>(number_of(json.at("offset"), kMostAddress));
+  view.protection = static_cast<int>(number_of(json.at("protection"), 3));
+  if ((view.address | view.length | view.offset) % kPage != 0 || view.length == 0)
+    throw Unusable{"a mapping is not of whole pages"};
+  return view;
+}
+
+OfPeer peer_of(const Json& json) {
+  OfPeer peer;
+  peer.session = static_cast<uint32_t>(number_of(json.at("session"), UINT32_MAX));
+  peer.memory_inode = json.at("memory_inode").get<uint64_t>();
+  for (const Json& one : list_of(json, "views")) peer.views.push_back(view_of(one));
+  for (const Json& one : list_of(json, "memory")) peer.memory.push_back(descriptor_of(one));
+  for (const Json& one : list_of(json, "ends")) {
+    auto& numbers = peer.ends[static_cast<uint32_t>(number_of(one.at("channel"), UINT32_MAX))];
+    if (!numbers.empty()) throw Unusable{"a channel is there twice"};
+    numbers = numbers_in(one, "numbers");
+  }
+  return peer;
+}
+
 Image image_of(const Json& json) {
   if (number_of(json.at("version"), INT32_MAX) != kVersion)
     throw Unusable{"it is of another version of vrdma"};
@@ -101,7 +129,8 @@ Image image_of(const Json& json) {
   for (const Json& one : list_of(json, "sessions"))
     image.sessions.push_back({static_cast<uint32_t>(number_of(one.at("number"), UINT32_MAX)),
                               one.at("socket").get<std::string>(), descriptor_of(one.at("queues")),
-                              descriptor_of(one.at("bells")), descriptor_of(one.at("doorbell"))});
+                              descriptor_of(one.at("bells")), descriptor_of(one.at("doorbell")),
+                              one.at("portable").get<std::string>()});
   for (const Json& one : list_of(json, "connections"))
     image.connections.push_back(one.get<std::string>());
   if (image.sessions.empty() && image.connections.empty())
@@ -116,20 +145,40 @@ Image image_of(const Json& json) {
     image.epolls.push_back({descriptor_of(one.at("epoll")), descriptor_of(one.at("number")),
                             static_cast<uint32_t>(number_of(one.at("events"), UINT32_MAX)),
                             one.at("data").get<uint64_t>()});
+  image.had_peers = json.at("had_peers").get<bool>();
+  for (const Json& one : list_of(json, "peers")) image.peers.push_back(peer_of(one));
   return image;
+}
+
+Json json_of(const OfPeer& peer) {
+  Json views = Json::array(), ends = Json::array();
+  for (const auto& one : peer.views)
+    views.push_back({{"what", static_cast<int>(one.what)},
+                     {"address", one.address},
+                     {"length", one.length},
+                     {"offset", one.offset},
+                     {"protection", one.protection}});
+  for (const auto& [channel, numbers] : peer.ends)
+    ends.push_back({{"channel", channel}, {"numbers", numbers}});
+  return {{"session", peer.session},
+          {"memory_inode", peer.memory_inode},
+          {"views", views},
+          {"memory", peer.memory},
+          {"ends", ends}};
 }
 
 }  // namespace
 
 std::string Image::encode() const {
   Json all_sessions = Json::array(), all_ends = Json::array(), all_channels = Json::array(),
-       all_epolls = Json::array();
+       all_epolls = Json::array(), all_peers = Json::array();
   for (const Session& one : sessions)
     all_sessions.push_back({{"number", one.number},
                             {"socket", one.socket},
                             {"queues", one.queues},
                             {"bells", one.bells},
-                            {"doorbell", one.doorbell}});
+                            {"doorbell", one.doorbell},
+                            {"portable", one.portable}});
   for (const EndPair& one : ends)
     all_ends.push_back({{"session", one.session},
                         {"channel", one.channel},
@@ -145,9 +194,11 @@ std::string Image::encode() const {
   for (const EpollEntry& one : epolls)
     all_epolls.push_back(
         {{"epoll", one.epoll}, {"number", one.number}, {"events", one.events}, {"data", one.data}});
-  return Json{{"version", kVersion},        {"token", token},      {"sessions", all_sessions},
-              {"connections", connections}, {"memory", memory},    {"ends", all_ends},
-              {"channels", all_channels},   {"epolls", all_epolls}}
+  for (const OfPeer& one : peers) all_peers.push_back(json_of(one));
+  return Json{{"version", kVersion},        {"token", token},       {"sessions", all_sessions},
+              {"connections", connections}, {"memory", memory},     {"ends", all_ends},
+              {"channels", all_channels},   {"epolls", all_epolls}, {"had_peers", had_peers},
+              {"peers", all_peers}}
       .dump(1);
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,24 @@ struct EpollEntry {
   bool operator==(const EpollEntry&) const = default;
 };
 
+// What the process has of another one's session, because they have direct links: mappings of that
+// session's files, and descriptors.
+struct OfPeer {
+  struct View {
+    enum class What : uint8_t { kArena, kBells, kMemory };
+    What what{};
+    uint64_t address = 0, length = 0, offset = 0;  // bytes
+    int protection = 0;                            // mmap(2)
+    bool operator==(const View&) const = default;
+  };
+  uint32_t session = 0;
+  uint64_t memory_inode = 0;  // of the memory arena that it maps
+  std::vector<View> views;
+  std::vector<int> memory;                    // numbers of that memory arena
+  std::map<uint32_t, std::vector<int>> ends;  // numbers of the channels' write ends, by handle
+  bool operator==(const OfPeer&) const = default;
+};
+
 struct Image {
   static constexpr size_t kMostBytes = 16u << 20;
   static constexpr size_t kMostEach = 65'536;   // elements of a list
@@ -53,6 +72,9 @@ struct Image {
     uint32_t number = 0;
     std::string socket;                          // path of the session socket
     int queues = -1, bells = -1, doorbell = -1;  // numbers of descriptors
+    // What another vrdmad makes the session of, as `vrdmactl checkpoint place` and `attach` take it
+    // (JSON); empty: only the one that parked it knows it.
+    std::string portable = {};
     bool operator==(const Session&) const = default;
   };
   std::string token;
@@ -62,6 +84,8 @@ struct Image {
   std::vector<EndPair> ends;
   std::vector<Channel> channels;
   std::vector<EpollEntry> epolls;
+  bool had_peers = false;  // with which it may have had direct links
+  std::vector<OfPeer> peers;
   bool operator==(const Image&) const = default;
 
   [[nodiscard]] std::string encode() const;

@@ -12,11 +12,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -25,6 +27,7 @@
 
 #include "cli/criu/descriptors.h"
 #include "cli/criu/mounts.h"
+#include "cli/criu/peers.h"
 #include "cli/criu/program.h"
 #include "cli/criu/vrdmactl.h"
 
@@ -118,6 +121,47 @@ Result<Image> read_image(const Fd& file) {
   return Image::decode(bytes);
 }
 
+// Connects the process to the sockets of its sessions, and gives it these.
+Result<void> attach_at(Held& held, const Image& image, const std::vector<Shared>& sessions) {
+  std::set<std::string> paths(image.connections.begin(), image.connections.end());
+  for (const Shared& session : sessions) paths.insert(session.socket);
+  std::vector<int> sockets;
+  Result<void> done;
+  for (const std::string& path : paths) {
+    if (!done) break;
+    auto socket = connect(held, path);
+    if (socket)
+      sockets.push_back(*socket);
+    else
+      done = pass(std::move(socket).error());
+  }
+  if (done) done = attach(held.pid(), {image.token, sessions, {}, {}});
+  for (const int socket : sockets) (void)close(held, socket);
+  return done;
+}
+
+// On another host, or with another vdevice: its sessions are made of their images. `here`: why they
+// do not go on where they were.
+Result<void> attach_elsewhere(Held& held, const Image& image, std::vector<Shared> sessions,
+                              base::Error here) {
+  const bool has_all = std::none_of(image.sessions.begin(), image.sessions.end(),
+                                    [](const Image::Session& one) { return one.portable.empty(); });
+  if (!has_all || image.sessions.empty() || !image.connections.empty())
+    return pass(std::move(here));
+  for (Shared& now : sessions)
+    for (const Image::Session& before : image.sessions)
+      if (now.number == before.number) now.portable = before.portable;
+  const auto placed = place(held.pid(), {image.token, sessions, {}, {}});
+  if (!placed) {
+    const int code = placed.error().code();  // these two were said before
+    return pass(code == EEXIST || code == EBUSY ? std::move(here) : placed.error());
+  }
+  for (Shared& now : sessions)
+    for (const Shared& there : *placed)
+      if (now.number == there.number) now.socket = there.socket;
+  return attach_at(held, image, sessions);
+}
+
 // The process goes on with its sessions, as `program` knew them where `image` does not.
 Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) {
   auto held = Held::hold(pid);
@@ -130,17 +174,18 @@ Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) 
       if (now.events == 0) now.events = before.events;
       now.channels.insert(before.channels.begin(), before.channels.end());
     }
-  std::set<std::string> paths(image.connections.begin(), image.connections.end());
-  for (const Shared& session : *made) paths.insert(session.socket);
-  std::vector<int> sockets;
-  for (const std::string& path : paths) {
-    auto socket = connect(*held, path);
-    if (!socket) return pass(std::move(socket).error());
-    sockets.push_back(*socket);
+  std::optional<Meeting> meeting;
+  if (image.had_peers) {
+    auto begun = Meeting::begin();
+    if (!begun) return pass(std::move(begun).error());
+    meeting.emplace(std::move(*begun));
+    const auto now = show(image.token);
+    if (!now && now.error().code() != ENOENT) return pass(now.error());
+    if (now)
+      if (auto met = meet_peers(*held, image.peers, *now, *made); !met) return met;
   }
-  const auto attached = attach(pid, {image.token, std::move(*made), {}});
-  for (const int socket : sockets) (void)close(*held, socket);
-  return attached;
+  auto done = attach_at(*held, image, *made);
+  return done ? done : attach_elsewhere(*held, image, std::move(*made), std::move(done).error());
 }
 
 // Until the thread that watches memory rests.
@@ -155,6 +200,15 @@ Result<void> revert(pid_t pid, uint64_t arena) {
     { const Held released = std::move(*held); }
     ::usleep(kPause);
   }
+}
+
+// Without them, only the vrdmad that parked the process knows its sessions.
+void note_images(Image* image) {
+  const auto detached = show(image->token);
+  if (!detached) return;
+  for (Image::Session& one : image->sessions)
+    for (const Shared& known : detached->sessions)
+      if (known.number == one.number) one.portable = known.portable;
 }
 
 // Processes.
@@ -200,6 +254,7 @@ int pause(pid_t pid) {
   const auto detached = detach(source.program.token);
   if (!detached) return failed(pid, detached.error());
   source.detached = true;
+  note_images(&source.image);
   if (source.program.sessions.empty()) return 0;
   const auto reverted = revert(pid, source.program.sessions.front().memory);
   return reverted ? 0 : failed(pid, reverted.error());

@@ -23,6 +23,7 @@
 
 #include "cli/criu/descriptors.h"
 #include "cli/criu/mounts.h"
+#include "cli/criu/peers.h"
 
 namespace vrdma::cli::criu {
 
@@ -57,22 +58,6 @@ bool is_socket(const Descriptor& one) { return one.target.rfind("socket:", 0) ==
 bool has_ended(const Fd& socket) {
   pollfd its{socket.get(), POLLRDHUP, 0};
   return ::poll(&its, 1, 0) > 0;
-}
-
-// Puts `from` in the place of each number; `from` is closed.
-Result<void> put(Held& held, uint64_t from, const std::vector<int>& numbers) {
-  for (const int number : numbers)
-    if (auto done = held.call("replace a descriptor", SYS_dup3, from, static_cast<uint64_t>(number),
-                              O_CLOEXEC);
-        !done)
-      return pass(std::move(done).error());
-  return close(held, static_cast<int>(from));
-}
-
-Result<void> put_eventfd(Held& held, const std::vector<int>& numbers) {
-  auto made = held.call("make an eventfd", SYS_eventfd2, 0, EFD_CLOEXEC);
-  if (!made) return pass(std::move(made).error());
-  return put(held, *made, numbers);
 }
 
 // Puts the end of a pipe there that nobody writes to.
@@ -438,6 +423,8 @@ Result<void> take_out(Held& held, const ParkedProgram& program, Image* image) {
       if (auto done = replace(numbers); !done) return done;
     }
   if (auto done = hang_up(held, *sockets); !done) return done;
+  image->had_peers = !program.peers.empty();
+  if (auto done = take_out_peers(held, program, &image->peers); !done) return done;
   // What has taken their place is watched as they were.
   std::vector<EpollEntry> watched = image->epolls;
   add_watches_of(*sockets, &watched);
@@ -505,6 +492,21 @@ Result<void> close(Held& held, int number) {
   auto done = held.call("close a descriptor", SYS_close, static_cast<uint64_t>(number));
   if (!done) return pass(std::move(done).error());
   return {};
+}
+
+Result<void> put(Held& held, uint64_t from, const std::vector<int>& numbers) {
+  for (const int number : numbers)
+    if (auto done = held.call("replace a descriptor", SYS_dup3, from, static_cast<uint64_t>(number),
+                              O_CLOEXEC);
+        !done)
+      return pass(std::move(done).error());
+  return close(held, static_cast<int>(from));
+}
+
+Result<void> put_eventfd(Held& held, const std::vector<int>& numbers) {
+  auto made = held.call("make an eventfd", SYS_eventfd2, 0, EFD_CLOEXEC);
+  if (!made) return pass(std::move(made).error());
+  return put(held, *made, numbers);
 }
 
 }  // namespace vrdma::cli::criu

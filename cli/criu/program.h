@@ -31,6 +31,10 @@ struct Shared {
   std::string socket;
   uint64_t arena = 0, bells = 0, memory = 0, doorbell = 0, events = 0;
   std::map<uint32_t, uint64_t> channels;
+  // Of a peer: the process that has them, and whether its program is away.
+  pid_t pid = 0;
+  bool away = false;
+  std::string portable = {};  // Image::Session
 };
 
 // Its use of rdma_cm in a network namespace: see v1::ParkedConnections.
@@ -49,6 +53,7 @@ struct ParkedProgram {
   std::string token;
   std::vector<Shared> sessions;
   std::vector<Connections> connections;
+  std::vector<Shared> peers;  // sessions of others with which it may have direct links
 };
 // Notes in `image` which descriptors the sessions share with vrdmad.
 [[nodiscard]] base::Result<void> note_sessions(pid_t pid, const ParkedProgram& program,
@@ -64,5 +69,9 @@ struct ParkedProgram {
 // Connects the process to a socket of vrdmad. The result is a number of a descriptor in it.
 [[nodiscard]] base::Result<int> connect(Held& held, const std::string& path);
 [[nodiscard]] base::Result<void> close(Held& held, int number);
+// Puts `from`, a descriptor of the process, in the place of each number; `from` is closed.
+[[nodiscard]] base::Result<void> put(Held& held, uint64_t from, const std::vector<int>& numbers);
+// The same with a new eventfd, which nobody uses.
+[[nodiscard]] base::Result<void> put_eventfd(Held& held, const std::vector<int>& numbers);
 
 }  // namespace vrdma::cli::criu

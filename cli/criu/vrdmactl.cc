@@ -1,6 +1,7 @@
 #include "cli/criu/vrdmactl.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,10 +38,15 @@ std::string read_all(const Fd& from) {
   return text;
 }
 
-// What it prints as JSON. Its input is short enough for a pipe.
+// What it prints as JSON. It reads all of its input before it prints.
 Result<std::string> vrdmactl(std::vector<std::string> words, const std::string& input = "") {
-  auto in = make_pipe(), out = make_pipe();
-  if (!in || !out) return pass((in ? out : in).error());
+  // A pipe would raise SIGPIPE in CRIU.
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return fail_errno("make a pair of sockets");
+  Fd in(ends[0]), its_in(ends[1]);
+  auto out = make_pipe();
+  if (!out) return pass(std::move(out).error());
   words.insert(words.begin(), {"vrdmactl", "-j", "checkpoint"});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -51,7 +57,7 @@ Result<std::string> vrdmactl(std::vector<std::string> words, const std::string& 
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::dup2(in->first.get(), STDIN_FILENO);
+    ::dup2(its_in.get(), STDIN_FILENO);
     ::dup2(out->second.get(), STDOUT_FILENO);
     ::dup2(out->second.get(), STDERR_FILENO);
     (void)::close_range(STDERR_FILENO + 1, ~0u, 0);
@@ -60,14 +66,14 @@ Result<std::string> vrdmactl(std::vector<std::string> words, const std::string& 
               std::strerror(errno));
     ::_exit(127);
   }
-  in->first.reset();
+  its_in.reset();
   out->second.reset();
   for (size_t done = 0; done < input.size();) {
-    const ssize_t put = ::write(in->second.get(), input.data() + done, input.size() - done);
+    const ssize_t put = ::send(in.get(), input.data() + done, input.size() - done, MSG_NOSIGNAL);
     if (put <= 0) break;
     done += static_cast<size_t>(put);
   }
-  in->second.reset();
+  in.reset();
   std::string answer = read_all(out->first);
   int status = 0;
   if (::waitpid(child, &status, 0) != child) return fail_errno("wait for vrdmactl");
@@ -93,18 +99,29 @@ Shared shared_of(const Json& json) {
   json.at("events").get_to(session.events);
   for (const auto& [handle, inode] : json.at("channels").items())
     session.channels[static_cast<uint32_t>(std::stoul(handle))] = inode.get<uint64_t>();
+  if (!json.contains("image")) return session;
+  Json portable;
+  for (const char* const name : {"vdev", "image", "gids", "packet_socket", "known_as"})
+    portable[name] = json.at(name);
+  session.portable = portable.dump();
   return session;
 }
 
 }  // namespace
 
-Result<ParkedProgram> park(pid_t pid) {
-  const auto answer = vrdmactl({"park", std::to_string(pid)});
+namespace {
+
+Result<ParkedProgram> program_of(const Result<std::string>& answer) {
   if (!answer) return pass(answer.error());
   try {
     const Json json = Json::parse(*answer);
-    ParkedProgram program{json.at("token").get<std::string>(), {}, {}};
+    ParkedProgram program{json.at("token").get<std::string>(), {}, {}, {}};
     for (const Json& one : json.at("sessions")) program.sessions.push_back(shared_of(one));
+    for (const Json& one : json.at("peers")) {
+      program.peers.push_back(shared_of(one));
+      one.at("pid").get_to(program.peers.back().pid);
+      one.at("away").get_to(program.peers.back().away);
+    }
     for (const Json& one : json.at("connections"))
       program.connections.push_back(
           {one.at("socket").get<std::string>(), one.at("channels").get<std::vector<uint64_t>>()});
@@ -112,6 +129,16 @@ Result<ParkedProgram> park(pid_t pid) {
   } catch (const std::exception& error) {
     return fail(EPROTO, std::string("vrdmactl answers in another language: ") + error.what());
   }
+}
+
+}  // namespace
+
+Result<ParkedProgram> park(pid_t pid) {
+  return program_of(vrdmactl({"park", std::to_string(pid)}));
+}
+
+Result<ParkedProgram> show(const std::string& token) {
+  return program_of(vrdmactl({"show", token}));
 }
 
 Result<void> detach(const std::string& token) {
@@ -126,7 +153,9 @@ Result<void> abandon(const std::string& token) {
   return without_answer(vrdmactl({"abandon", token}));
 }
 
-Result<void> attach(pid_t pid, const ParkedProgram& program) {
+namespace {
+
+std::string text_of(pid_t pid, const ParkedProgram& program) {
   Json sessions = Json::array();
   for (const Shared& one : program.sessions) {
     Json channels = Json::object();
@@ -138,9 +167,22 @@ Result<void> attach(pid_t pid, const ParkedProgram& program) {
                         {"doorbell", one.doorbell},
                         {"events", one.events},
                         {"channels", channels}});
+    const Json portable = Json::parse(one.portable, nullptr, false);
+    if (portable.is_object()) sessions.back().update(portable);
   }
-  const Json json{{"pid", pid}, {"token", program.token}, {"sessions", sessions}};
-  return without_answer(vrdmactl({"attach", "-"}, json.dump()));
+  return Json{{"pid", pid}, {"token", program.token}, {"sessions", sessions}}.dump();
+}
+
+}  // namespace
+
+Result<std::vector<Shared>> place(pid_t pid, const ParkedProgram& program) {
+  auto placed = program_of(vrdmactl({"place", "-"}, text_of(pid, program)));
+  if (!placed) return pass(std::move(placed).error());
+  return std::move(placed->sessions);
+}
+
+Result<void> attach(pid_t pid, const ParkedProgram& program) {
+  return without_answer(vrdmactl({"attach", "-"}, text_of(pid, program)));
 }
 
 }  // namespace vrdma::cli::criu

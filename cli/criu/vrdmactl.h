@@ -11,7 +11,12 @@
 namespace vrdma::cli::criu {
 
 [[nodiscard]] base::Result<ParkedProgram> park(pid_t pid);
+// One that is parked, with its peers as they are now.
+[[nodiscard]] base::Result<ParkedProgram> show(const std::string& token);
 [[nodiscard]] base::Result<void> detach(const std::string& token);
+// The sessions, which have portable(), with the sockets of the vdevices on which they can go on in
+// the network namespace of the process.
+[[nodiscard]] base::Result<std::vector<Shared>> place(pid_t pid, const ParkedProgram& program);
 [[nodiscard]] base::Result<void> attach(pid_t pid, const ParkedProgram& program);
 [[nodiscard]] base::Result<void> resume(const std::string& token);
 [[nodiscard]] base::Result<void> abandon(const std::string& token);

@@ -48,6 +48,15 @@ int prove_identity(Context* context, ipc::Reply* reply, std::vector<base::Fd>* f
   return context->session.call(proof, reply, {}, fds);
 }
 
+// Of the vdevice with that name, or of the only one.
+std::string socket_of(const std::string& name) {
+  std::vector<FoundDevice> all;
+  (void)scan_devices(&all);
+  for (const FoundDevice& one : all)
+    if (one.name == name) return one.session;
+  return all.size() == 1 ? all.front().session : std::string();
+}
+
 int say_hello(Context* context, const VirtualDevice& device) {
   if (const int error = context->session.open(device.session, true); error != 0) return error;
 
@@ -75,7 +84,8 @@ int say_hello(Context* context, const VirtualDevice& device) {
   context->bell_file = std::move(fds[1]);
   context->events_wake = std::move(fds[own_events]);
   context->session.resumable(
-      reply.hello, [context](base::Fd fresh) { context->replace_socket(std::move(fresh)); });
+      reply.hello, [context](base::Fd fresh) { context->replace_socket(std::move(fresh)); },
+      [name = std::string(device.ibv.name)] { return socket_of(name); });
   memory.provide(std::move(fds[2]), own_events > 5 ? std::move(fds[5]) : base::Fd());
   return 0;
 }

@@ -11,11 +11,12 @@
 
 namespace vrdma::client {
 
-void Session::resumable(const ipc::HelloReply& hello,
-                        std::function<void(base::Fd socket)> replace) {
+void Session::resumable(const ipc::HelloReply& hello, std::function<void(base::Fd socket)> replace,
+                        std::function<std::string()> find) {
   session_ = hello.session;
   epoch_ = hello.epoch;
   replace_ = std::move(replace);
+  find_ = std::move(find);
   known(std::chrono::milliseconds(hello.grace_ms));
   if (session_ == 0) lose();
 }
@@ -30,6 +31,12 @@ Session::Taken Session::on_taken(const ipc::Reply& reply, base::Fd socket) {
   epoch_.store(reply.resume.epoch, std::memory_order_release);
   replace_(std::move(socket));
   return {std::chrono::milliseconds(reply.resume.grace_ms), 0};
+}
+
+std::string Session::path_now(const std::string& path) {
+  if (is_where_it_was(path)) return path;
+  const std::string found = find_();
+  return found.empty() ? path : found;
 }
 
 Session::Resumed Session::resume() {

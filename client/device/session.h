@@ -19,8 +19,10 @@ namespace vrdma::client {
 class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
  public:
   // From now on another daemon may take over. `replace` must put the new socket in the place of the
-  // old one. It is called under the session's lock, and may take only leaf locks.
-  void resumable(const ipc::HelloReply& hello, std::function<void(base::Fd socket)> replace);
+  // old one. It is called under the session's lock, and may take only leaf locks. So may `find`,
+  // which returns the path of the vdevice's socket in this network namespace; empty: there is none.
+  void resumable(const ipc::HelloReply& hello, std::function<void(base::Fd socket)> replace,
+                 std::function<std::string()> find);
   using DaemonLink::Resumed;
   // After hung_up(): whether another daemon serves the session now. Does not wait.
   [[nodiscard]] Resumed resume();
@@ -53,10 +55,12 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   void say_goodbye(ipc::Word& serving);
   void ask_to_resume(ipc::Request* request) override;
   Taken on_taken(const ipc::Reply& reply, base::Fd socket) override;
+  std::string path_now(const std::string& path) override;
 
   const pid_t owner_ = ::getpid();
   uint32_t session_ = 0;
   std::function<void(base::Fd)> replace_;
+  std::function<std::string()> find_;
   std::atomic<uint32_t> epoch_ = 0;
 };
 

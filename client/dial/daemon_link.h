@@ -63,6 +63,10 @@ class DaemonLink {
   // A daemon took over on connection `socket`, which must become socket_. Under mutex_.
   virtual Taken on_taken(const Reply& reply, base::Fd socket) = 0;
 
+  // The path of the socket now: it has another one if the program was written to disk, and came
+  // back in another network namespace. Under mutex_.
+  [[nodiscard]] virtual std::string path_now(const std::string& path) = 0;
+
   // From now on another daemon may take over; the link waits `grace` for it.
   void known(std::chrono::milliseconds grace) {
     newcomer_ = {};
@@ -158,6 +162,7 @@ class DaemonLink {
     Request request;
     Reply reply;
     ask_to_resume(&request);
+    path_ = path_now(path_);
     base::Fd socket = redial_.ask(path_, request, &reply);
     const bool is_reply = reply.magic == Reply().magic;
     if (!socket.valid() || (is_reply && reply.error == EAGAIN)) return Resumed::kNotYet;

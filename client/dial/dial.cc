@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,6 +32,12 @@ std::string socket_directory() {
   const auto cookie = base::own_netns_cookie();
   if (!cookie) return {};
   return run_directory() + "/netns/" + std::to_string(*cookie);
+}
+
+bool is_where_it_was(const std::string& path) {
+  if (::access(path.c_str(), F_OK) == 0) return true;
+  const std::string directory = socket_directory();
+  return directory.empty() || path.starts_with(directory + "/");
 }
 
 base::Result<base::Fd> dial(const std::string& path, int flags) {

@@ -17,6 +17,10 @@ namespace vrdma::client {
 // because the kernel is older than 5.14.
 [[nodiscard]] std::string socket_directory();
 
+// False: the program was written to disk and came back in another network namespace, where other
+// directories have the sockets. `path`: of one in socket_directory() when it was opened.
+[[nodiscard]] bool is_where_it_was(const std::string& path);
+
 // Connects to the socket at `path`. `flags`: SOCK_NONBLOCK, or none. Errors as of connect(2).
 [[nodiscard]] base::Result<base::Fd> dial(const std::string& path, int flags = 0);
 

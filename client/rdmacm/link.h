@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "client/dial/daemon_link.h"
 #include "core/ipc/cm_messages.h"
@@ -57,6 +58,9 @@ class CmLink final : public DaemonLink<ipc::CmRequest, ipc::CmReply> {
  private:
   void ask_to_resume(ipc::CmRequest* request) override;
   Taken on_taken(const ipc::CmReply& reply, base::Fd socket) override;
+  std::string path_now(const std::string& path) override {
+    return is_where_it_was(path) ? path : socket_directory() + "/" + ipc::kCmSocket;
+  }
 
   std::array<std::atomic<uint64_t>, ipc::kCmSecret / sizeof(uint64_t)> secret_{};
   pid_t owner_ = 0;

@@ -40,6 +40,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const int number : ends.reads) require(number >= 0);
     for (const auto& message : ends.messages) require(message.size() <= Image::kMostMessage);
   }
+  for (const auto& peer : image->peers) {
+    for (const auto& view : peer.views) require(view.length > 0 && view.protection <= 3);
+    for (const auto& [channel, numbers] : peer.ends) require(!numbers.empty());
+  }
   const auto again = Image::decode(image->encode());
   require(again && *again == *image);
   return 0;

@@ -1,39 +1,27 @@
 #!/bin/bash
-# checkpoint.sh host|network FLOW EVENTS: programs with open vdevices are dumped by CRIU, killed and restored; their peers
+# checkpoint.sh host|direct|network FLOW EVENTS: programs with open vdevices are dumped by CRIU, killed and restored; their peers
 # notice a pause only. All programs check each message, WRITE, READ and atomic that they exchange.
 #
 #     netns a                      netns b
 #   +-----------------+          +-----------------+
-#   | NAME-a  va eth0 |===veth===| eth0 vb  NAME-b |     host: a worker moves the bytes, network: packets of RoCE v2
-#   +-----------------+          +-----------------+
-#
-# CRIU is of Debian 13, unpacked and run by its own dynamic linker: that of Debian 12 does not start on new kernels.
+#   | NAME-a  va eth0 |===veth===| eth0 vb  NAME-b |     host: a worker moves the bytes; direct: the
+#   +-----------------+          +-----------------+     programs do; network: packets of RoCE v2
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/flows.sh"
+. "$(dirname "$0")/criu.sh"
 mode=$1
 setup
 need_worker_processes
 for program in rping rstream; do
   command -v $program >/dev/null || skip "$program is not installed"
 done
-[[ -e $BUILD/lib/criu/vrdma_plugin.so ]] || skip "the plugin is not built: a sanitizer, or another processor"
-status=0
-root=$("$(dirname "$0")/../interop/images/root" trixie criu 2>"$T/root.log") || status=$?
-[[ $status -ne 77 ]] || skip "$(<"$T/root.log")"
-[[ $status -eq 0 ]] || fail "no CRIU of Debian 13: $(<"$T/root.log")"
-# criu NAMESPACE WORDS...
-criu() {
-  $(enter "$1") env PATH="$BUILD/bin:$PATH" VRDMA_RUN_DIR="$R" \
-    "$root"/usr/lib64/ld-linux-x86-64.so.2 --library-path "$root/usr/lib/x86_64-linux-gnu" "$root/usr/sbin/criu" \
-    "${@:2}" --libdir "$BUILD/lib/criu"
-}
-
+need_criu
 cp "$2" "$T/lib/flow"
 cp "$3" "$T/lib/events"
 start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-criu a check >"$T/check.log" 2>&1 || skip "CRIU does not run here: $(grep -m 1 Error "$T/check.log" || head -1 "$T/check.log")"
+criu_runs a
 if [[ $mode == network ]]; then
   for end in a b; do
     vdev_create "v$end" $end eth0 --fabric $end
@@ -41,7 +29,9 @@ if [[ $mode == network ]]; then
   done
   ENVIRONMENT+=(FLOW_TIMEOUT=17)  # half a second, eight times: longer than a dump and a restore
 else
-  for end in a b; do vdev_create "v$end" $end eth0 --tenant red --no-direct; done
+  options=(--tenant red)
+  [[ $mode == direct ]] || options+=(--no-direct)
+  for end in a b; do vdev_create "v$end" $end eth0 "${options[@]}"; done
 fi
 
 # A pair of programs that have no socket of their own, which CRIU could not dump on its peer's behalf.
@@ -54,57 +44,12 @@ begin_end() { # NAME NAMESPACE ADDRESS PIPES HOW [client]
   head -c 24 /dev/zero >"$T/$1.progress"
   spawn "$1" "$2" root setsid "$T/lib/flow" "${VDEVICE:-v}$2" "$(gid_index "$2" "${VDEVICE:-v}$2" "$3")" "$4" "$T/$1.progress" "$5" "${@:6}"
 }
-counted() { od -An -v -t u8 -N 16 "$T/$1.progress" | xargs; }
-has_done() { # NAME SENT RECEIVED
-  local now
-  read -ra now <<<"$(counted "$1")"
-  ! ended "${PID[$1]}" || fail "$1 has ended: $(<"$T/$1.log")"
-  [[ ${now[0]} -ge $2 && ${now[1]} -ge $3 ]]
-}
-# goes_on NAME...: each of them sends and receives 300 more messages.
-goes_on() {
-  local name before
-  for name in "$@"; do
-    read -ra before <<<"$(counted "$name")"
-    wait_until 20 has_done "$name" $((before[0] + 300)) $((before[1] + 300)) ||
-      fail "$name does not go on: $(counted "$name") after ${before[*]}; $(<"$T/$name.log")"
-  done
-}
-dump() { # NAME [OPTION...]: false: it failed
-  rm -rf "$T/image"
-  mkdir "$T/image"
-  [[ -z ${ROOM:-} ]] || mount -t tmpfs -o "size=$ROOM" none "$T/image"
-  criu "${1##*-}" dump -t "${PID[$1]}" -D "$T/image" -o "$T/dump.log" -v4 "${@:2}"
-}
-dumped() { # NAME [OPTION...]
-  dump "$@" || fail "$1 cannot be dumped: $(grep -m 3 -E 'Error|vrdma:' "$T/dump.log")"
-}
-# CRIU makes a process with the number that it had.
-has_gone() { [[ ! -e /proc/$1 ]]; }
-killed() {
-  wait_until 10 ended "${PID[$1]}" || fail "$1 lives"
-  wait "${PID[$1]}" 2>/dev/null || true
-  wait_until 10 has_gone "${PID[$1]}" || fail "$1 remains a zombie"
-}
-restore() { criu "${1##*-}" restore -d -D "$T/image" -o "$T/restore.log" -v4; }
-restored() { # NAME
-  restore "$1" || fail "$1 cannot be restored: $(grep -m 3 -E 'Error|vrdma:' "$T/restore.log")"
-}
+dump() { dump_in "${1##*-}" "$@"; }  # NAME-SPACE [OPTION...]: false: it failed
+dumped() { dumped_in "${1##*-}" "$@"; }
+restore() { restore_in "${1##*-}"; }
+restored() { restored_in "${1##*-}" "$1"; }
 state() { ctl vdev list | awk -v name="$1" '$1 == name { print $2 }'; }
 is_in() { [[ $(state "$1") == "$2" ]]; } # VDEVICE STATE
-# over NAME: both end, and each has received what the other one has sent.
-over() {
-  local end
-  for end in a b; do kill "${PID[$1-$end]}"; done
-  for end in a b; do
-    wait_until 20 ended "${PID[$1-$end]}" || fail "$1-$end does not end: $(<"$T/$1-$end.log")"
-    grep -qE '^[0-9]+ sent, [0-9]+ received$' "$T/$1-$end.log" || fail "$1-$end: $(<"$T/$1-$end.log")"
-    wait "${PID[$1-$end]}" 2>/dev/null || true
-    unset "PID[$1-$end]"
-  done
-  rm "$T/$1".[ab]
-}
-
 # again NAME: it is made anew of its image.
 again() {
   dumped "$1"
@@ -112,18 +57,25 @@ again() {
   restored "$1"
 }
 
-# both_away NAME: both are dumped, and restored in the other order.
+# both_away NAME [END OTHER]: both are dumped, END first, and restored in the other order.
 both_away() {
-  dumped "$1-a"
-  killed "$1-a"
-  mv "$T/image" "$T/image-a"
-  dumped "$1-b"
-  killed "$1-b"
-  restored "$1-b"
+  local end=${2:-a} other=${3:-b}
+  dumped "$1-$end"
+  killed "$1-$end"
+  mv "$T/image" "$T/image-first"
+  dumped "$1-$other"
+  killed "$1-$other"
+  restored "$1-$other"
   rm -r "$T/image"
-  mv "$T/image-a" "$T/image"
-  restored "$1-a"
+  mv "$T/image-first" "$T/image"
+  restored "$1-$end"
 }
+# renew VDEVICE: another one of the same addresses takes its place.
+renew() {
+  ctl vdev delete "$1"
+  vdev_create "$1" "${1#v}" eth0 "${options[@]}"
+}
+are_direct() { [[ $(ctl qp list -j | grep -c '"transport": "direct"') -eq 2 ]]; }
 
 # --- rping: three threads, a channel of rdma_cm and one for completions; its client checks all that comes back ---
 pings() { grep -c 'ping data' "$T/$1.log" || true; }
@@ -168,6 +120,44 @@ for how in poll all shared; do
     is_in "v$end" ACTIVE || fail "vdev list: $(ctl vdev list)"
     goes_on $how-a $how-b
   done
+  if [[ $mode != network ]]; then
+    say "$how: vdevices are deleted and made again meanwhile: of one end, and of both"
+    for end in a b; do
+      dumped $how-$end
+      killed $how-$end
+      renew v$end
+      restored $how-$end
+      goes_on $how-a $how-b
+    done
+    dumped $how-a
+    killed $how-a
+    renew va
+    mv "$T/image" "$T/image-first"
+    dumped $how-b
+    killed $how-b
+    renew vb
+    restored $how-b
+    rm -r "$T/image"
+    mv "$T/image-first" "$T/image"
+    restored $how-a
+    goes_on $how-a $how-b
+  fi
+  if [[ $mode == direct ]]; then
+    say "$how: both ends are dumped, and restored in either order; one is left running, and one cannot be written"
+    for order in 'a b' 'b a'; do
+      read -r end other <<<"$order"
+      both_away $how "$end" "$other"
+      goes_on $how-a $how-b
+    done
+    for end in a b; do
+      dumped $how-$end --leave-running
+      goes_on $how-a $how-b
+      if ROOM=64k dump $how-$end; then fail "CRIU wrote a program into 64 KiB"; fi
+      umount "$T/image"
+      goes_on $how-a $how-b
+    done
+    are_direct || fail "they are not linked directly: $(ctl qp list)"
+  fi
   over $how
 done
 
@@ -180,7 +170,7 @@ for end in a b; do
   again rping-$end
   pings_on rping-a rping-b
 done
-if [[ $mode == host ]]; then
+if [[ $mode != network ]]; then
   say "the same while its peer is stopped, or away too; by a dump that leaves it running, and by one that fails"
   for ends in 'a b' 'b a'; do
     read -r end other <<<"$ends"
@@ -199,6 +189,7 @@ if [[ $mode == host ]]; then
 fi
 ctl quota set va msg_rate=max
 end_rping rping 4000
+[[ $mode != direct ]] || exit 0
 
 say "a listener at all addresses, which has no device open, is away when its client comes"
 begin_server any-a rping
@@ -281,14 +272,13 @@ refused() { # NAME SENTENCE
   if dump "$1"; then fail "$1 is dumped, with $2"; fi
   grep -q "vrdma: .*$2" "$T/dump.log" || fail "$1: $(grep -E 'Error|vrdma:' "$T/dump.log")"
 }
-for end in a b; do vdev_create "d$end" $end eth0 --tenant green; done
-VDEVICE=d begin direct poll
-goes_on direct-a direct-b
-refused direct-a 'direct link'
-goes_on direct-a direct-b
-over direct
-ctl vdev delete da
-ctl vdev delete db
+spawn xrc-a a root setsid ibv_xsrq_pingpong -d va -g "$(gid_index a va 10.0.0.1)" -p $PORT
+wait_until 20 listens xrc-a $PORT || fail "ibv_xsrq_pingpong does not listen: $(<"$T/xrc-a.log")"
+refused xrc-a 'XRC domain'
+ended "${PID[xrc-a]}" && fail "it has ended: $(<"$T/xrc-a.log")"
+kill "${PID[xrc-a]}"
+killed xrc-a
+unset 'PID[xrc-a]'
 
 begin left all
 goes_on left-a left-b
@@ -334,6 +324,6 @@ wait_until 10 ended "${PID[left-b]}" || fail "left-b does not notice the end of 
 # CRIU says that it succeeds, and the plugin kills the process.
 restore left-a || true
 killed left-a
-grep -q 'vrdma: .*no parked process has this token' "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
+grep -q 'vrdma: .*it was restored before, and an image is restored once' "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
 unset 'PID[left-a]' 'PID[left-b]'
 rm "$T"/left.[ab]

@@ -321,6 +321,16 @@ struct ParkedSession {
   VdevKey vdev;
   std::string socket;  // path of the vdevice's session socket
   SharedFileIds files;
+  // Of a peer: the process that has the files, in the daemon's pid namespace. That of its program,
+  // or while it is away its worker.
+  int32_t pid = 0;
+  bool away = false;
+  // Of a detached session: all that the daemon knows of it (vrdmad/records/session_image.h), as
+  // bytes of anybody; empty: it cannot be had.
+  std::vector<uint8_t> image = {};
+  std::vector<std::string> gids = {};  // of its vdevice, by index
+  bool packet_socket = false;          // its program has shown one
+  uint32_t known_as = 0;               // the number by which its program knows it; 0: `number`
 };
 
 // A process's use of rdma_cm in a network namespace.
@@ -335,6 +345,8 @@ struct ParkedProcess {
   std::string token;  // 32 hexadecimal digits; names it, and whoever knows it may attach a process
   std::vector<ParkedSession> sessions;
   std::vector<ParkedConnections> connections = {};
+  // Sessions of other processes with which these may have direct links: a superset.
+  std::vector<ParkedSession> peers = {};
 };
 
 // The process in which detached sessions go on: as ParkedProcess, and of each session the number
@@ -418,10 +430,17 @@ class AdminBackend {
   // has none. EBUSY: it has something that cannot be parked. ETIMEDOUT: it does not come to rest.
   // All or nothing.
   virtual base::Result<ParkedProcess> park_process(int32_t pid) = 0;
-  // The process may end, or lose its descriptors, without an end of its sessions. `process`: the
-  // token, or the number of the process, also below.
+  // One that is parked, with its peers as they are now. `process`: the token, or the number of the
+  // process, also below.
+  virtual base::Result<ParkedProcess> parked_process(const std::string& process) = 0;
+  // The process may end, or lose its descriptors, without an end of its sessions.
   virtual base::Result<void> detach_process(const std::string& process) = 0;
+  // A process that comes from elsewhere, by its number and the images of its sessions: with the
+  // vdevices of its network namespace on which they can go on. ENOENT: there is none. EEXIST: it
+  // was restored before.
+  virtual base::Result<ParkedProcess> place_process(const AttachedProcess& process) = 0;
   // The process, which is connected to the session sockets again, goes on with the sessions. Once.
+  // They are made of their images if the token is not known.
   virtual base::Result<void> attach_process(const AttachedProcess& process) = 0;
   // A process that is parked and not detached goes on.
   virtual base::Result<void> resume_process(const std::string& process) = 0;

@@ -324,9 +324,26 @@ class Calls final
     return grpc::Status::OK;
   }
 
+  grpc::Status GetParkedProcess(grpc::ServerContext* context,
+                                const v1::ParkedProcessRequest* request,
+                                v1::ParkedProcess* response) override {
+    const auto process = backend_.parked_process(request->process());
+    if (!process) return status_of(*context, process.error());
+    fill(*response, *process);
+    return grpc::Status::OK;
+  }
+
   grpc::Status DetachProcess(grpc::ServerContext* context, const v1::ParkedProcessRequest* request,
                              v1::ParkedProcessResponse*) override {
     return parked(*context, "checkpoint detach", *request, &AdminBackend::detach_process);
+  }
+
+  grpc::Status PlaceProcess(grpc::ServerContext* context, const v1::ParkedProcess* request,
+                            v1::ParkedProcess* response) override {
+    const auto placed = backend_.place_process(process_of(*request));
+    if (!placed) return status_of(*context, placed.error());
+    fill(*response, *placed);
+    return grpc::Status::OK;
   }
 
   grpc::Status AttachProcess(grpc::ServerContext* context, const v1::ParkedProcess* request,

@@ -120,23 +120,31 @@ void fill(v1::Claim& out, const ClaimInfo& info) {
   for (const auto& [key, value] : info.claim.labels) (*out.mutable_labels())[key] = value;
 }
 
+static void fill(v1::ParkedSession& out, const ParkedSession& session) {
+  out.set_number(session.number);
+  out.set_vdev(session.vdev.name);
+  out.set_vdev_id(session.vdev.id);
+  out.set_netns(session.vdev.netns);
+  out.set_socket(session.socket);
+  out.set_arena(session.files.arena);
+  out.set_bells(session.files.bells);
+  out.set_memory(session.files.memory);
+  out.set_doorbell(session.files.doorbell);
+  out.set_events(session.files.events);
+  out.mutable_channels()->insert(session.files.channels.begin(), session.files.channels.end());
+  out.set_pid(session.pid);
+  out.set_away(session.away);
+  out.set_image(session.image.data(), session.image.size());
+  for (const std::string& gid : session.gids) out.add_gids(gid);
+  out.set_packet_socket(session.packet_socket);
+  out.set_known_as(session.known_as);
+}
+
 void fill(v1::ParkedProcess& out, const ParkedProcess& process) {
   out.set_pid(process.pid);
   out.set_token(process.token);
-  for (const ParkedSession& one : process.sessions) {
-    auto& session = *out.add_sessions();
-    session.set_number(one.number);
-    session.set_vdev(one.vdev.name);
-    session.set_vdev_id(one.vdev.id);
-    session.set_netns(one.vdev.netns);
-    session.set_socket(one.socket);
-    session.set_arena(one.files.arena);
-    session.set_bells(one.files.bells);
-    session.set_memory(one.files.memory);
-    session.set_doorbell(one.files.doorbell);
-    session.set_events(one.files.events);
-    session.mutable_channels()->insert(one.files.channels.begin(), one.files.channels.end());
-  }
+  for (const ParkedSession& one : process.sessions) fill(*out.add_sessions(), one);
+  for (const ParkedSession& one : process.peers) fill(*out.add_peers(), one);
   for (const ParkedConnections& one : process.connections) {
     auto& connections = *out.add_connections();
     connections.set_socket(one.socket);
@@ -155,7 +163,13 @@ AttachedProcess process_of(const v1::ParkedProcess& process) {
                                   one.memory(),
                                   one.doorbell(),
                                   one.events(),
-                                  {one.channels().begin(), one.channels().end()}}});
+                                  {one.channels().begin(), one.channels().end()}},
+                                 0,
+                                 false,
+                                 {one.image().begin(), one.image().end()},
+                                 {one.gids().begin(), one.gids().end()},
+                                 one.packet_socket(),
+                                 one.known_as()});
   return attached;
 }
 

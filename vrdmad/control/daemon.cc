@@ -118,6 +118,7 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
         return netns->cookie;
       }),
       boot_id_(outside_.processes->boot_id()),
+      used_tokens_(run_dir.restored()),
       netdev_search_(
           loop, *outside_.aside,
           [&processes = *outside_.processes](pid_t pid, const std::string& wanted) {

@@ -49,6 +49,7 @@
 #include "vrdmad/control/quarantine.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/sysfs_tree.h"
+#include "vrdmad/control/used_tokens.h"
 #include "vrdmad/control/workers.h"
 #include "vrdmad/hooks/backend.h"
 #include "vrdmad/records/furnisher.h"
@@ -93,7 +94,9 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   // Programs that are written to disk: daemon_checkpoint.cc.
   base::Result<ParkedProcess> park_process(int32_t pid) override;
+  base::Result<ParkedProcess> parked_process(const std::string& process) override;
   base::Result<void> detach_process(const std::string& process) override;
+  base::Result<ParkedProcess> place_process(const AttachedProcess& process) override;
   base::Result<void> attach_process(const AttachedProcess& process) override;
   base::Result<void> resume_process(const std::string& process) override;
   base::Result<void> abandon_process(const std::string& process) override;
@@ -329,16 +332,29 @@ class Daemon final : public AdminBackend, public HookBackend {
   void ask_all(const std::map<uint64_t, Furnisher::Open>& sessions, ParkSession::Step step,
                Steps then);
   [[nodiscard]] base::Result<ParkedProcess> described(const Parked& parked);
+  [[nodiscard]] base::Result<ParkedSession> described(const Furnisher::Open& session);
+  [[nodiscard]] std::vector<ParkedSession> peers_of(const Parked& parked);
   [[nodiscard]] base::Result<Parked*> find_parked(const std::string& process);
   [[nodiscard]] base::Result<SessionAnchors> anchors_of(const Furnisher::Open& session) const;
   [[nodiscard]] base::Result<void> attach_once(const AttachedProcess& process);
   [[nodiscard]] base::Result<Furnisher::Adopted> attached(const Furnisher::Open& session,
                                                           const AttachedProcess& process,
                                                           AttachSession* message);
+  // daemon_images.cc
+  void add_images(const Parked& parked, ParkedProcess* process);
+  [[nodiscard]] base::Result<Record*> place(const ParkedSession& session, uint64_t netns);
+  [[nodiscard]] base::Result<void> may_import(const AttachedProcess& process);
+  [[nodiscard]] base::Result<Furnisher::Adopted> imported(const ParkedSession& session,
+                                                          Record& record,
+                                                          std::shared_ptr<Caller> caller);
+  void import(const AttachedProcess& process, const Steps& done);
+  void on_imported(const std::vector<Furnisher::Open>& opened, const std::string& who,
+                   const Steps& done);
   void start_grace(const std::string& token);
   void on_grace_over(const std::string& token);
   void forget_parked(uint64_t connection);
   void forget_ended();  // parked processes of which nothing is left
+  [[nodiscard]] bool is_homeless(const Parked& parked) const;
   [[nodiscard]] uint32_t parked_of(uint64_t vdevice) const;  // sessions
 
   // daemon_network.cc
@@ -516,6 +532,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   const std::string boot_id_;
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
+  UsedTokens used_tokens_;
   NetdevSearch netdev_search_;            // of pending vdevices
   TenantTotals gone_;                     // totals of deleted vdevices, for known tenants
   std::map<std::string, Parked> parked_;  // by token

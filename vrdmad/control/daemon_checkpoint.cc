@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -57,17 +58,14 @@ void Daemon::ask_all(const std::map<uint64_t, Furnisher::Open>& sessions, ParkSe
       if (!done && all->done) all->done = done;
       if (--all->left == 0) all->then(all->done);
     };
-    const Record* const record = find(session.vdevice);
-    if (record == nullptr) {
-      one(fail(ENOENT, "its vdevice has gone"));
+    const std::string* const domain = workers_.domain_of(connection);
+    if (domain == nullptr) {
+      one(fail(ENOENT, "its session has ended"));
       continue;
     }
-    ask(
-        *record, kWorkerPatience,
-        [&, connection = connection](uint64_t ticket) {
-          return ParkSession{session.vdevice, connection, ticket, step};
-        },
-        [one](const ToControl* answer) { one(result_of_step(answer)); });
+    const uint64_t ticket = answers_.expect(
+        *domain, kWorkerPatience, [one](const ToControl* answer) { one(result_of_step(answer)); });
+    workers_.find(*domain)->send(ParkSession{session.vdevice, connection, ticket, step});
   }
 }
 
@@ -77,23 +75,54 @@ Result<SessionAnchors> Daemon::anchors_of(const Furnisher::Open& session) const 
   return files->anchors->anchors();
 }
 
+// Its vdevice may have gone.
+Result<ParkedSession> Daemon::described(const Furnisher::Open& session) {
+  auto anchors = anchors_of(session);
+  if (!anchors) return pass(std::move(anchors).error());
+  const Anchor& of = anchors->of;
+  const Record* const record = find(session.vdevice);
+  return ParkedSession{
+      session.session,
+      {session.vdevice, of.name, record != nullptr ? record->spec.netns : std::string()},
+      record != nullptr ? run_dir_.session_socket(record->link.netns_cookie, record->number)
+                        : std::string(),
+      {of.arena.inode, of.bells.inode, of.memory.inode, of.doorbell, of.events, anchors->channels},
+      of.process.pid};
+}
+
 Result<ParkedProcess> Daemon::described(const Parked& parked) {
-  ParkedProcess process{parked.pid, parked.token, {}, {}};
+  ParkedProcess process{parked.pid, parked.token, {}};
   for (const auto& one : parked.connections)
     process.connections.push_back({one.socket, one.channels});
   for (const auto& [connection, session] : parked.sessions) {
-    const Record* const record = find(session.vdevice);
-    auto anchors = anchors_of(session);
-    if (record == nullptr) return fail(ENOENT, "its vdevice has gone");
-    if (!anchors) return pass(std::move(anchors).error());
-    const Anchor& of = anchors->of;
-    process.sessions.push_back({session.session,
-                                {record->id, record->spec.name, record->spec.netns},
-                                run_dir_.session_socket(record->link.netns_cookie, record->number),
-                                {of.arena.inode, of.bells.inode, of.memory.inode, of.doorbell,
-                                 of.events, anchors->channels}});
+    auto its = described(session);
+    if (!its) return pass(std::move(its).error());
+    process.sessions.push_back(std::move(*its));
   }
+  process.peers = peers_of(parked);
   return process;
+}
+
+// Programs of one worker and one user may have direct links.
+std::vector<ParkedSession> Daemon::peers_of(const Parked& parked) {
+  std::set<std::string> domains;
+  std::set<uint64_t> away;  // connections
+  for (const auto& [connection, session] : parked.sessions)
+    if (const std::string* const domain = workers_.domain_of(connection)) domains.insert(*domain);
+  for (const auto& [token, other] : parked_)
+    for (const auto& [connection, session] : other.sessions)
+      if (other.detached) away.insert(connection);
+  std::vector<ParkedSession> peers;
+  for (const Furnisher::Open& session : furnisher_.sessions_beside(parked.pid)) {
+    const std::string* const domain = workers_.domain_of(session.connection);
+    if (domain == nullptr || !domains.contains(*domain)) continue;
+    auto its = described(session);
+    if (!its) continue;  // it ends
+    its->away = away.contains(session.connection);
+    if (its->away) its->pid = workers_.find(*domain)->pid();
+    peers.push_back(std::move(*its));
+  }
+  return peers;
 }
 
 Result<Daemon::Parked*> Daemon::find_parked(const std::string& process) {
@@ -141,6 +170,15 @@ Result<ParkedProcess> Daemon::park_process(int32_t pid) {
   });
 }
 
+Result<ParkedProcess> Daemon::parked_process(const std::string& process) {
+  return call_later<Result<ParkedProcess>>([&](auto done) {
+    auto parked = find_parked(process);
+    auto found = parked ? described(**parked) : pass(std::move(parked).error());
+    if (found && (*parked)->detached && !is_homeless(**parked)) add_images(**parked, &*found);
+    done(std::move(found));
+  });
+}
+
 Result<void> Daemon::detach_process(const std::string& process) {
   return call_later<Result<void>>([&](auto done) {
     auto parked = find_parked(process);
@@ -167,9 +205,9 @@ Result<Furnisher::Adopted> Daemon::attached(const Furnisher::Open& session,
   auto now = anchors_of(session);
   if (!now) return pass(std::move(now).error());
   const SharedFileIds& files = its->files;
-  now->of.arena.inode = files.arena;
-  now->of.bells.inode = files.bells;
-  now->of.memory.inode = files.memory;
+  now->of.arena = memory_file_id(files.arena);
+  now->of.bells = memory_file_id(files.bells);
+  now->of.memory = memory_file_id(files.memory);
   now->of.doorbell = files.doorbell;
   now->of.events = files.events;
   for (auto& [handle, write_end] : now->channels)
@@ -186,6 +224,7 @@ Result<Furnisher::Adopted> Daemon::attached(const Furnisher::Open& session,
   message->bells = now->of.bells;
   message->doorbell = files.doorbell;
   message->events = files.events;
+  message->epoch = settings_.epoch;
   return adopted;
 }
 
@@ -206,13 +245,11 @@ Result<void> Daemon::attach_once(const AttachedProcess& process) {
   return call_later<Result<void>>([&](auto done) {
     forget_ended();
     const auto it = parked_.find(process.token);
-    if (it == parked_.end())
-      return done(fail(ENOENT,
-                       "no parked process has this token: another process was attached, "
-                       "or it was abandoned, or its time is over"));
+    if (it == parked_.end() || is_homeless(it->second)) return import(process, done);
     if (!it->second.detached)
       return done(
           fail(EBUSY, "process " + std::to_string(it->second.pid) + " still has its sessions"));
+    begin_epoch();
     // Of all, before any of them changes hands.
     std::vector<std::pair<Furnisher::Adopted, AttachSession>> all;
     for (const auto& [connection, session] : it->second.sessions) {
@@ -224,6 +261,7 @@ Result<void> Daemon::attach_once(const AttachedProcess& process) {
     if (auto attached = cm_.attach(process.token, process.pid); !attached)
       return done(pass(std::move(attached).error(), who + " cannot be attached"));
     const auto sessions = it->second.sessions;
+    used_tokens_.add(process.token);
     parked_.erase(it);
     spdlog::info("{} goes on with {} session(s) that were detached", who, all.size());
     if (all.empty()) return done({});
@@ -268,10 +306,19 @@ Result<void> Daemon::abandon_process(const std::string& process) {
     auto parked = find_parked(process);
     if (!parked) return done(pass(std::move(parked).error()));
     const auto sessions = (*parked)->sessions;
+    used_tokens_.add((*parked)->token);
     cm_.end_parked((*parked)->token);
     parked_.erase((*parked)->token);
     ask_all(sessions, ParkSession::Step::kEnd, done);
   });
+}
+
+// Its vdevices have gone, while it was away.
+bool Daemon::is_homeless(const Parked& parked) const {
+  return parked.detached && parked.connections.empty() &&
+         std::ranges::none_of(parked.sessions, [this](const auto& one) {
+           return records_.contains(one.second.vdevice);
+         });
 }
 
 void Daemon::start_grace(const std::string& token) {

@@ -4,6 +4,7 @@
 //   R/vrdmad.lock    0600  flock(2)ed while the daemon lives; holds its pid as text
 //   R/admin.sock     0600  made by AdminServer
 //   R/hook.sock      0666  made by HookServer
+//   R/restored       0600  which images of programs were restored: used_tokens.h
 //   R/arenas         0600  which process has which memory arenas and sessions: owners.h
 //   R/broker/        0700  of root; made by the broker: known_peers.h
 //   R/state/         0700  a file for each open session, for the next daemon: session_file.h
@@ -45,7 +46,7 @@ class RunDir {
   // The names in R that the daemon's user owns: all but R/broker.
   [[nodiscard]] static std::vector<std::string> own_names() {
     return {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state",
-            "arenas",      "arenas.new", "netns",     "sysfs"};
+            "arenas",      "arenas.new", "restored",  "netns",        "sysfs"};
   }
   // The path without links to itself, `..` and a slash at its end. One that is relative begins in
   // the working directory.
@@ -64,6 +65,7 @@ class RunDir {
   [[nodiscard]] const std::string& path() const { return path_; }  // absolute
   [[nodiscard]] std::string state_dir() const { return path_ + "/state"; }
   [[nodiscard]] std::string arenas() const { return path_ + "/arenas"; }
+  [[nodiscard]] std::string restored() const { return path_ + "/restored"; }
   [[nodiscard]] std::string admin_socket() const { return path_ + "/admin.sock"; }
   [[nodiscard]] std::string hook_socket() const { return path_ + "/hook.sock"; }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "core/rdma/peer.h"
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/control/workers.h"
 #include "vrdmad/worker/link.h"
@@ -36,6 +37,7 @@ class WorkerProcessEnd final : public WorkerEnd {
     process_.reset();
   }
   [[nodiscard]] uint32_t entry() const override { return process_ ? process_->worker : 0; }
+  [[nodiscard]] pid_t pid() const override { return rdma::pid_of(pidfd_).value_or(0); }
   [[nodiscard]] base::Fd report() const override;
 
  private:

@@ -134,6 +134,12 @@ bool Workers::has(const std::string& domain, uint64_t connection) const {
   return it != places_.end() && it->second.connections.contains(connection);
 }
 
+const std::string* Workers::domain_of(uint64_t connection) const {
+  for (const auto& [domain, place] : places_)
+    if (place.connections.contains(connection)) return &domain;
+  return nullptr;
+}
+
 void Workers::ended(const std::string& domain, uint64_t connection) {
   places_.at(domain).connections.erase(connection);
   end_if_idle(domain);

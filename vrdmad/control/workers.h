@@ -98,6 +98,8 @@ class Workers {
   void add(const std::string& domain, uint64_t connection);
   [[nodiscard]] bool has(const std::string& domain, uint64_t connection) const;
   void ended(const std::string& domain, uint64_t connection);
+  // To which the connection belongs; nullptr: it has ended.
+  [[nodiscard]] const std::string* domain_of(uint64_t connection) const;
 
   // Before the destructor: sessions are left for the next daemon.
   void leave();

@@ -4,7 +4,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -20,19 +19,6 @@ using base::pass;
 using base::Result;
 
 namespace {
-
-// proc_pid_fdinfo(5); 0: it has ended, or is not in the daemon's pid namespace.
-Result<uint32_t> pid_of(const Fd& pidfd) {
-  errno = 0;
-  std::ifstream info("/proc/self/fdinfo/" + std::to_string(pidfd.get()));
-  if (!info.is_open() && base::out_of_files(errno))
-    return fail(errno, "vrdmad has too many open files to look at the container's first process");
-  std::string word;
-  while (info >> word)
-    if (long pid = 0; word == "Pid:" && info >> pid)
-      return pid > 0 ? static_cast<uint32_t>(pid) : 0;
-  return 0;
-}
 
 bool is_same_file(const Fd& one, const Fd& other) {
   struct stat a {
@@ -60,11 +46,13 @@ Result<Witness> witness(Broker& broker, const Fd& netns, const Fd& pidfd) {
                           "the container's first process has ended, or vrdmad cannot see "
                           "it: start the container again");
   Witness seen;
-  auto pid = pid_of(pidfd);
-  if (!pid) return pass(std::move(pid.error()));
-  if (*pid == 0) return ended;
-  seen.init.pid = *pid;
-  const auto start_time = rdma::start_time_of(static_cast<pid_t>(*pid));
+  const auto pid = rdma::pid_of(pidfd);
+  if (!pid && base::out_of_files(pid.error().code()))
+    return fail(pid.error().code(),
+                "vrdmad has too many open files to look at the container's first process");
+  if (!pid || *pid == 0) return ended;
+  seen.init.pid = static_cast<uint32_t>(*pid);
+  const auto start_time = rdma::start_time_of(*pid);
   if (!start_time && start_time.error().code() != ESRCH) return pass(start_time.error());
   auto found = broker.netns("pid:" + std::to_string(seen.init.pid));
   if (!found && !rdma::is_alive(pidfd)) return ended;

@@ -39,7 +39,9 @@ struct Anchor {
   uint64_t events;    // inode of the write end
   // 1: the process has shown a packet socket of the namespace.
   uint32_t packet_socket;
-  uint32_t reserved;
+  // The id by which the program knows the session, if it came as an image and that id was taken
+  // here; 0: `session`.
+  uint32_t known_as;
 };
 
 struct SessionAnchors {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "core/base/log.h"
@@ -107,19 +108,8 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   owners_.note(kit.memory_id, peer);
   if (directory_.empty()) return kit;
 
-  Anchor anchor{};
-  anchor.vdevice = it->second.vdevice;
-  opened.name.copy(anchor.name, sizeof anchor.name - 1);
-  anchor.node_guid = opened.node_guid;
-  anchor.netns = opened.netns;
-  anchor.process = peer;
-  anchor.session = kit.session;
+  Anchor anchor = anchor_of(opened, it->second.vdevice, peer, kit);
   anchor.epoch = epoch_;
-  anchor.arena = kit.arena_id;
-  anchor.bells = file_id(kit.bells);
-  anchor.memory = kit.memory_id;
-  anchor.doorbell = eventfd_id(kit.doorbell);
-  anchor.events = file_id(kit.events.write).inode;
   if (!owners_.note_session(kit.session, anchor.vdevice, peer)) {
     kit.without_files = std::string("note whose it is: ") + std::strerror(errno);
     owners_.forget_session(kit.session);
@@ -135,6 +125,23 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   kit.journal = files->journal->release();
   it->second.session = kit.session;
   return kit;
+}
+
+Anchor Furnisher::anchor_of(const Opened& opened, uint64_t vdevice, const rdma::Peer& process,
+                            const SessionKit& kit) {
+  Anchor anchor{};
+  anchor.vdevice = vdevice;
+  opened.name.copy(anchor.name, sizeof anchor.name - 1);
+  anchor.node_guid = opened.node_guid;
+  anchor.netns = opened.netns;
+  anchor.process = process;
+  anchor.session = kit.session;
+  anchor.arena = kit.arena_id;
+  anchor.bells = file_id(kit.bells);
+  anchor.memory = kit.memory_id;
+  anchor.doorbell = eventfd_id(kit.doorbell);
+  anchor.events = file_id(kit.events.write).inode;
+  return anchor;
 }
 
 namespace {
@@ -266,6 +273,19 @@ std::vector<Furnisher::Open> Furnisher::sessions_of(pid_t pid) const {
   return all;
 }
 
+std::vector<Furnisher::Open> Furnisher::sessions_beside(pid_t pid) const {
+  std::set<uid_t> users;
+  for (const auto& [number, connection] : connections_)
+    if (connection.caller->peer().pid == pid) users.insert(connection.caller->peer().uid());
+  std::vector<Open> all;
+  for (const auto& [number, connection] : connections_) {
+    const rdma::Peer& peer = connection.caller->peer();
+    if (connection.session != 0 && peer.pid != pid && users.contains(peer.uid()))
+      all.push_back({number, connection.vdevice, connection.session});
+  }
+  return all;
+}
+
 std::shared_ptr<Caller> Furnisher::newcomer_of(uint64_t vdevice, pid_t pid) const {
   for (auto it = connections_.rbegin(); it != connections_.rend(); ++it)
     if (it->second.vdevice == vdevice && it->second.session == 0 &&
@@ -293,6 +313,57 @@ Result<Furnisher::Adopted> Furnisher::attach(uint64_t connection, const SessionA
   it->second.caller = caller;
   return Adopted{connection, it->second.vdevice, std::move(caller), std::move(*opened),
                  std::move(*kit)};
+}
+
+// The one that it had, if that is free: programs that are linked with it know it, too. No session
+// that begins later gets either.
+uint32_t Furnisher::number_for(uint32_t imported) {
+  const bool is_taken =
+      imported == 0 || connection_of(imported) != 0 ||
+      ::access(SessionFiles::anchors_path(directory_, imported).c_str(), F_OK) == 0;
+  last_session_ = std::max(last_session_, imported);
+  return is_taken ? ++last_session_ : imported;
+}
+
+Result<Furnisher::Adopted> Furnisher::import(uint64_t vdevice, const Opened& opened,
+                                             const Imported& session,
+                                             std::shared_ptr<Caller> caller,
+                                             Intake::AccountRef account, base::Duration* used) {
+  if (directory_.empty()) return fail(ENOTSUP, "vrdmad keeps no state of sessions");
+  auto process = caller->open(false);
+  if (!process) return pass(std::move(process).error());
+  const auto wanted = files_of(session.now);
+  auto taken = caller->take(wanted, ProcessFiles::kSearchTime, used);
+  if (!taken) return pass(std::move(taken).error());
+  ProcessFiles files(account, wanted, std::move(*taken));
+  auto kit = kit_of(session.now, files);
+  if (!kit) return pass(std::move(kit).error());
+  kit->session = number_for(session.number);
+  last_session_ = std::max(last_session_, session.known_as);
+  kit->arena_id = file_id(kit->arena);
+  kit->memory_id = file_id(kit->memory);
+  Anchor anchor = anchor_of(opened, vdevice, caller->peer(), *kit);
+  const uint32_t known = session.known_as != 0 ? session.known_as : session.number;
+  anchor.known_as = kit->session != known ? known : 0;
+  anchor.packet_socket = session.now.of.packet_socket;
+  owners_.note(kit->memory_id, caller->peer());
+  if (!owners_.note_session(kit->session, vdevice, caller->peer()))
+    return fail(EIO, "note whose session it is: " + std::string(std::strerror(errno)));
+  auto made = SessionFiles::create(directory_, anchor);
+  if (!made) {
+    owners_.forget_session(kit->session);
+    return pass(std::move(made).error());
+  }
+  for (const auto& [handle, write_end] : session.now.channels)
+    made->anchors->put_channel(handle, write_end);
+  made->journal->begin();
+  made->journal->restore(session.image);
+  kit->anchors = made->anchors->release();
+  kit->journal = made->journal->release();
+  const uint64_t connection = add(vdevice, caller);
+  connections_[connection].session = kit->session;
+  return Adopted{connection,          vdevice,         std::move(caller),
+                 std::move(*process), std::move(*kit), epoch_};
 }
 
 Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Caller::Wanted>& wanted,

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,7 @@ class Furnisher {
     std::shared_ptr<Caller> caller;
     Caller::Opened opened;
     SessionKit kit;
+    uint32_t epoch = 0;  // in which the worker serves it; 0: its own
   };
   struct TakenOver {
     std::vector<Adopted> sessions;                // that were not delivered
@@ -82,12 +84,27 @@ class Furnisher {
     uint32_t session = 0;
   };
   [[nodiscard]] std::vector<Open> sessions_of(pid_t pid) const;
+  // Those of other processes of that process's user.
+  [[nodiscard]] std::vector<Open> sessions_beside(pid_t pid) const;
   // A process with that number that is connected to the vdevice and has no session of it by that
   // connection; nullptr: there is none.
   [[nodiscard]] std::shared_ptr<Caller> newcomer_of(uint64_t vdevice, pid_t pid) const;
   // A session goes on in the process of `caller`, where its descriptors are those of `now`.
   // `used`: processor time of the search.
   [[nodiscard]] base::Result<Adopted> attach(uint64_t connection, const SessionAnchors& now,
+                                             std::shared_ptr<Caller> caller,
+                                             Intake::AccountRef account, base::Duration* used);
+  // A session that was made elsewhere, or before, begins anew in the process of `caller`: makes its
+  // files. The worker adopts it.
+  struct Imported {
+    uint32_t number = 0;             // that it had
+    uint32_t known_as = 0;           // Anchor::known_as
+    std::span<const uint8_t> image;  // that SessionImage::decode() accepts
+    const SessionAnchors& now;       // its descriptors in that process, and what it has shown
+  };
+  static constexpr uint32_t kMostImported = INT32_MAX;  // numbers
+  [[nodiscard]] base::Result<Adopted> import(uint64_t vdevice, const Opened& opened,
+                                             const Imported& session,
                                              std::shared_ptr<Caller> caller,
                                              Intake::AccountRef account, base::Duration* used);
   // `shown`: the memory arena that the program presented; zero: none. EPERM: it is another's.
@@ -135,6 +152,9 @@ class Furnisher {
                                 base::TimePoint since) const;
   [[nodiscard]] static base::Result<SessionKit> kit_of(const SessionAnchors& anchors,
                                                        ProcessFiles& files);
+  [[nodiscard]] static Anchor anchor_of(const Opened& opened, uint64_t vdevice,
+                                        const rdma::Peer& process, const SessionKit& kit);
+  [[nodiscard]] uint32_t number_for(uint32_t imported);
   [[nodiscard]] base::Result<Adopted> adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
                                             base::Result<Broker::Found> process);
 

@@ -54,7 +54,9 @@ bool is_ours(const Fd& fd, const FileId& id, uint64_t size) {
 
 }  // namespace
 
-FileId file_id(const Fd& fd) { return {device_of_memory(), FdInfo::own(fd).inode}; }
+FileId file_id(const Fd& fd) { return memory_file_id(FdInfo::own(fd).inode); }
+
+FileId memory_file_id(uint64_t inode) { return {device_of_memory(), inode}; }
 
 uint64_t eventfd_id(const Fd& fd) { return FdInfo::own(fd).eventfd; }
 

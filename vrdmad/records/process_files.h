@@ -29,6 +29,8 @@ struct ShownFile {
 // Identifies a memory file that the daemon made; for a socket only the inode is valid. Reads
 // /proc/self/fdinfo, because fstat(2) takes the lock of the inode, which a tenant may hold.
 [[nodiscard]] FileId file_id(const base::Fd& fd);
+// The same of a memory file that is not at hand.
+[[nodiscard]] FileId memory_file_id(uint64_t inode);
 // The kernel's id of an eventfd (proc(5), fdinfo) plus 1; 0: not an eventfd, or the kernel reports
 // no id.
 [[nodiscard]] uint64_t eventfd_id(const base::Fd& fd);

@@ -92,7 +92,7 @@ Result<std::unique_ptr<RecordFile>> RecordFile::copy(const std::string& path, ui
   if (!file) return file;
   const auto all = (*file)->size_of_file();
   if (!all) return base::pass(all.error());
-  if (limits && *all > kMostCopied) return fail(EFBIG, path + " is too large");
+  if (limits && *all > limits->bytes) return fail(EFBIG, path + " is too large");
   if (auto copied = (*file)->copy_bytes(limits ? *all : kRoom, limits.has_value()); !copied)
     return base::pass(std::move(copied).error());
   auto good = (*file)->check_format(format);

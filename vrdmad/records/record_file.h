@@ -71,12 +71,11 @@ class RecordFile {
   struct Limits {
     uint16_t kinds = UINT16_MAX;  // all are less
     size_t records = SIZE_MAX;    // with the obsolete ones
+    uint64_t bytes = 1u << 20;    // of a copy
   };
-  // A file that a worker writes, or wrote: control reads a copy of it, of at most kMostCopied
-  // bytes, because its writer may shorten or change it at any time. Without `limits`: only what
-  // precedes the records. Nothing may be changed, but release() gives the file itself. E2BIG: it is
-  // beyond the limits.
-  static constexpr uint64_t kMostCopied = 1u << 20;
+  // A file that a worker writes, or wrote: control reads a copy of it, because its writer may
+  // shorten or change it at any time. Without `limits`: only what precedes the records. Nothing may
+  // be changed, but release() gives the file itself. E2BIG: it is beyond the limits.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> copy(
       const std::string& path, uint32_t format, const std::optional<Limits>& limits);
   // A file that another process has opened.

@@ -38,6 +38,18 @@ Result<std::unique_ptr<SessionFile>> SessionFile::open(base::Fd file) {
   return of(RecordFile::open(std::move(file), kFormat));
 }
 
+Result<std::vector<uint8_t>> SessionFile::image_in(const std::string& path) {
+  constexpr RecordFile::Limits kLimits{static_cast<uint16_t>(kLastStored) + 1,
+                                       kMostImage / sizeof(uint64_t), kMostImage};
+  auto file = of(RecordFile::copy(path, kFormat, kLimits));
+  if (!file) return base::pass(std::move(file).error());
+  (*file)->keep();
+  auto image = (*file)->image();
+  if (auto decoded = SessionImage::decode(image); !decoded)
+    return base::pass(std::move(decoded).error());
+  return image;
+}
+
 void SessionFile::put(Kind kind, uint32_t number, const void* data, size_t size,
                       uint32_t sequence) {
   file_->put(static_cast<uint16_t>(kind), number, data, size, sequence);
@@ -75,6 +87,18 @@ SessionFile::Last SessionFile::last() const {
   std::memcpy(static_cast<void*>(&last.reply), &area()->replies[answered % 2], sizeof last.reply);
   last.reply.sequence = answered;
   return last;
+}
+
+// An object of the request without an answer has the sequence of that one.
+void SessionFile::restore(std::span<const uint8_t> image) {
+  const SessionImage decoded = SessionImage::decode(image).value();
+  set_begun(decoded.begun);
+  if (decoded.reply.sequence != 0) set_answered(decoded.reply);
+  each_record(image, [&](Stored kind, uint32_t number, bool answered, auto data) {
+    file_->put(static_cast<uint16_t>(kind), number, data.data(), data.size(),
+               answered ? 0 : decoded.begun);
+  });
+  file_->commit();
 }
 
 std::vector<uint8_t> SessionFile::image() const {

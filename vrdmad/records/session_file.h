@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,10 @@ class SessionFile {
   // For control: a copy (RecordFile::copy()) that tells whether it is open or forbidden.
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(base::Fd file);
+  // The image() in a file that a worker writes, for control; decoded once. EFBIG: it is larger than
+  // kMostImage.
+  static constexpr uint64_t kMostImage = 2u << 20;  // bytes
+  [[nodiscard]] static base::Result<std::vector<uint8_t>> image_in(const std::string& path);
 
   // The session is open, so another daemon may take it over. A new file belongs to no open session.
   void begin() { file_->permit(); }
@@ -65,6 +70,9 @@ class SessionFile {
     ipc::Reply reply;    // the last reply
   };
   [[nodiscard]] Last last() const;
+  // A new file of an open session gets all that an image contains, which SessionImage::decode()
+  // accepts.
+  void restore(std::span<const uint8_t> image);
   // All of it, as SessionImage::decode() takes it.
   [[nodiscard]] std::vector<uint8_t> image() const;
 

@@ -266,6 +266,17 @@ void ImageBytes::add(Stored kind, uint32_t number, bool answered, std::span<cons
   bytes_.resize(whole_words(bytes_.size()));
 }
 
+void each_record(std::span<const uint8_t> image, const EachRecord& record) {
+  for (auto bytes = image.subspan(sizeof(Header)); !bytes.empty();) {
+    RecordHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    bytes = bytes.subspan(sizeof header);
+    record(static_cast<Stored>(header.kind), header.number, header.answered != 0,
+           bytes.first(header.size));
+    bytes = bytes.subspan(whole_words(header.size));
+  }
+}
+
 Result<SessionImage> SessionImage::decode(std::span<const uint8_t> bytes) {
   const auto damaged = fail(EINVAL, "its state is damaged");
   Header head;

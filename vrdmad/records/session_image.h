@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -158,6 +159,12 @@ struct SessionImage {
   [[nodiscard]] static base::Result<SessionImage> decode(std::span<const uint8_t> bytes);
   [[nodiscard]] std::vector<uint8_t> encode() const;
 };
+
+// Calls record(kind, number, answered, data) for each record of an image that decode() accepts, in
+// the order of the bytes.
+using EachRecord =
+    std::function<void(Stored kind, uint32_t number, bool answered, std::span<const uint8_t> data)>;
+void each_record(std::span<const uint8_t> image, const EachRecord& record);
 
 // Puts the bytes of an image together.
 class ImageBytes {

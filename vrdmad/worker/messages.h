@@ -129,6 +129,7 @@ struct AdoptSession {
   uint64_t vdevice = 0, number = 0;  // of the connection
   Known program;
   KitValues kit = {};
+  uint32_t epoch = 0;  // in which the worker serves it; 0: its own
   bool operator==(const AdoptSession&) const = default;
 };
 
@@ -162,6 +163,7 @@ struct AttachSession {
   // What identifies these descriptors to the next daemon.
   FileId bells;
   uint64_t doorbell = 0, events = 0;
+  uint32_t epoch = 0;  // another one than before (rdma::begin_epoch)
   bool operator==(const AttachSession&) const = default;
 };
 

@@ -249,6 +249,7 @@ void fields(A& at, AdoptSession& message) {
   at.number(message.number);
   fields(at, message.program);
   fields(at, message.kit);
+  at.number(message.epoch);
 }
 
 template <class A>
@@ -394,6 +395,7 @@ void fields(A& at, AttachSession& message) {
   fields(at, message.bells);
   at.number(message.doorbell);
   at.number(message.events);
+  at.number(message.epoch);
 }
 
 template <class A>

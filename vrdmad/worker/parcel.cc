@@ -125,7 +125,8 @@ std::vector<Parcel> parcels(Furnisher::Adopted session) {
   beside.push_back(std::move(session.opened.memory.memory));
   beside.push_back(std::move(session.opened.memory.maps));
   beside.push_back(std::move(session.opened.pidfd));
-  AdoptSession message{session.vdevice, session.connection, known(*session.caller), {}};
+  AdoptSession message{
+      session.vdevice, session.connection, known(*session.caller), {}, session.epoch};
   message.kit = put(std::move(session.kit), &beside);
   all.push_back({std::move(message), std::move(beside)});
   return all;
@@ -162,7 +163,8 @@ Result<Furnisher::Adopted> session_of(const AdoptSession& message, Broker& broke
                              message.vdevice,
                              broker.borrowed(message.program.entry, message.program.peer),
                              {},
-                             {}};
+                             {},
+                             message.epoch};
   session.opened.memory.memory = std::move(beside[0]);
   session.opened.memory.maps = std::move(beside[1]);
   session.opened.pidfd = std::move(beside[2]);

@@ -338,7 +338,7 @@ int Session::resume(const ipc::Request& request) {
   if (auto who = talk_.check(); !who) return refuse_caller(who.error());
   for (const auto& other : host_.sessions) {
     if (other->journal_ == nullptr || other->over_ ||
-        other->objects_->context().id != request.resume.session ||
+        other->journal_->known_as() != request.resume.session ||
         other->objects_->context().process->peer() != talk_.caller()->peer())
       continue;
     if (other->parked_ == Parked::kDetached) return EAGAIN;  // until it is attached, or ends
@@ -358,7 +358,7 @@ const SessionObjects* Session::find(const FileId& arena) const {
 void Session::go_on_at(Talk* fresh) {
   if (!talk_.go_on_at(fresh)) return end(false);
   Answer answer;
-  answer.reply.resume.epoch = host_.settings.epoch;
+  answer.reply.resume.epoch = objects_->context().epoch;
   answer.reply.resume.grace_ms = host_.settings.grace_ms;
   send_answer(std::move(answer));
 }

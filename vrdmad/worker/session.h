@@ -80,6 +80,9 @@ class Session final : private transport::Runnable,
   // Parking: session_park.cc. `then` is called once: at once, or from the loop.
   using Then = std::function<void(base::Result<void>)>;
   void park(ParkSession::Step step, Then then);
+  [[nodiscard]] bool is_detached() const { return parked_ == Parked::kDetached; }
+  // Before the end of a detached one whose successor comes: its peers are not told.
+  void give_way() { goodbye_ = true; }
   // Its connection, as control knows it.
   [[nodiscard]] uint64_t number() const { return connection_->number(); }
   [[nodiscard]] base::Result<void> attach(const AttachSession& message, Furnisher::Adopted from);

@@ -207,7 +207,8 @@ Result<void> Session::take_over(Furnisher::Adopted from) {
   if (const int error = furnish(std::move(*process), kit); error != 0)
     return fail(error, "map its memory: " + std::string(std::strerror(error)));
   journal_ = std::make_unique<SessionJournal>(std::move(*files), *objects_);
-  return journal_->take_over(std::move(*image), std::move(kit.channels), host_.settings.epoch);
+  return journal_->take_over(std::move(*image), std::move(kit.channels),
+                             from.epoch != 0 ? from.epoch : host_.settings.epoch);
 }
 
 }  // namespace vrdma::vrdmad

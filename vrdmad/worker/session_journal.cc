@@ -16,6 +16,11 @@ uint64_t SessionJournal::inode_of(const base::Fd& fd) {
   return ::fstat(fd.get(), &status) == 0 ? status.st_ino : 0;
 }
 
+uint32_t SessionJournal::known_as() const {
+  const Anchor& of = anchors_->anchors().of;
+  return of.known_as != 0 ? of.known_as : of.session;
+}
+
 void SessionJournal::will_serve(const ipc::Request& request) {
   if (request.sequence != 0 && traits_of(request.call).effect != CallTraits::kNone)
     file_->set_begun(request.sequence);

@@ -44,6 +44,8 @@ class SessionJournal : private rdma::Notes {
   }
   // The session works; see SessionFile::last_work().
   void worked(base::TimePoint now) { file_->worked(now); }
+  // The id by which its program knows the session.
+  [[nodiscard]] uint32_t known_as() const;
   // Around each request: before it is served, and before a program learns that it was.
   void will_serve(const ipc::Request& request);
   void remember(const ipc::Request& request, const ipc::Reply& reply);

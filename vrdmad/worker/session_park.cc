@@ -3,6 +3,10 @@
 //   kNot --kPark--> kComesToRest --> kParked --kDetach--> kDetached --AttachSession--> kNot
 //                        ^------kResume------'
 //
+// A detached session outlives its vdevice: its peers wait for the process, which may come back with
+// another vdevice of the same GIDs. Then its successor is made of its image, like the session of a
+// dead daemon, and is linked to the same peers.
+//
 // A parked session is as it was, but rdma::park() keeps everything away from it, and its requests
 // are not read. A detached one has no process: its program may have ended, so neither its death nor
 // its socket means anything. Its memory is reached from then on, because its pages leave the arena.
@@ -89,10 +93,8 @@ Result<void> Session::detach() {
   return {};
 }
 
-// No process notices the end of a detached one.
 void Session::vdevice_gone() {
-  if (objects_ != nullptr) objects_->device_gone();
-  if (parked_ == Parked::kDetached) end(false);
+  if (objects_ != nullptr && parked_ != Parked::kDetached) objects_->device_gone();
 }
 
 void Session::go_on_parked() {
@@ -114,11 +116,12 @@ Result<void> Session::attach(const AttachSession& message, Furnisher::Adopted fr
   if (!process) return pass(std::move(process).error());
   auto ring = watch(from.kit.doorbell);
   if (!ring) return fail(ENFILE, "watch a doorbell");
-  const auto attached = objects_->attach(from.kit, from.caller, std::move(*process));
-  const uint32_t served = objects_->context().arena->at<ipc::ArenaHeader>(0)->epoch.load();
-  if (!attached || served != objects_->context().epoch) {
+  auto attached = objects_->attach(from.kit, from.caller, std::move(*process));
+  const auto begun =
+      attached ? rdma::begin_epoch(objects_->context(), message.epoch) : std::move(attached);
+  if (!begun) {
     end(false);  // it has a part of the new process
-    return attached ? fail(ESTALE, "its program has given the session up") : attached;
+    return begun;
   }
   doorbell_watch_ = std::move(*ring);
   doorbell_ = std::move(from.kit.doorbell);
@@ -196,6 +199,7 @@ void SessionJournal::attach(const rdma::Peer& process, const AttachSession& foun
   now.bells = found.bells;
   now.doorbell = found.doorbell;
   now.events = found.events;
+  now.epoch = found.epoch;
   anchors_->put_anchor(now);
   for (const auto& [handle, write_end] : kit.channels)
     if (const rdma::Channel* const channel = context().channels.find(handle))

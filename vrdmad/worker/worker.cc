@@ -127,22 +127,6 @@ void Worker::on(const AddVdevice& message, Beside beside) {
   vdevices_.emplace(message.vdevice, std::move(vdevice));
 }
 
-// No new work of it is executed from now on.
-void Worker::take_out(uint64_t id) {
-  const auto it = vdevices_.find(id);
-  if (it == vdevices_.end()) return;
-  const std::shared_ptr<Vdevice> vdevice = it->second;
-  vdevices_.erase(it);
-  vdevice->gone = true;
-  const auto its = sessions_.find(vdevice.get());
-  if (its != sessions_.end()) {
-    for (auto& session : its->second) session->vdevice_gone();
-    if (its->second.empty()) sessions_.erase(its);
-  }
-  vdevice->device.fabric->remove(&vdevice->device);
-  vdevice->device.gids.clear();
-}
-
 void Worker::on(const RemoveVdevice& message, Beside) {
   collect(message.vdevice, {}, [this, message] {
     take_out(message.vdevice);
@@ -280,6 +264,7 @@ std::unique_ptr<Session> Worker::adopt(Furnisher::Adopted one) {
   auto connection = std::make_unique<Connection>(one.connection, tell_);
   const auto it = vdevices_.find(one.vdevice);
   if (it == vdevices_.end()) return nullptr;
+  end_predecessor(one);
   const std::shared_ptr<Vdevice>& vdevice = it->second;
   const pid_t pid = one.caller->peer().pid;
   auto session = Session::adopt(std::move(one), std::move(connection), vdevice,
@@ -408,7 +393,9 @@ void Worker::forget(Session* over) {
   its->second.remove_if([over](const auto& session) { return session.get() == over; });
   if (!its->second.empty()) return;
   if (vdevice->network != nullptr) vdevice->network->release();
-  if (vdevice->gone) sessions_.erase(its);
+  if (!vdevice->gone) return;
+  vdevice->device.fabric->forget_parked(&vdevice->device);
+  sessions_.erase(its);
 }
 
 // The vdevice's entrance bounds how many of these it has.

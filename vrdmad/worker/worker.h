@@ -84,7 +84,8 @@ class Worker {
   void answer(uint64_t ticket, const base::Result<void>& done) const;
 
   // nullptr: there is no such session.
-  [[nodiscard]] Session* find(uint64_t vdevice, uint64_t connection) const;
+  [[nodiscard]] Session* find_session(uint64_t connection) const;
+  void end_predecessor(const Furnisher::Adopted& of);
   [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);
   [[nodiscard]] std::vector<Furnisher::Adopted> adoptable();
   [[nodiscard]] SessionTies ties_of(const Furnisher::Adopted& one) const;

@@ -179,18 +179,29 @@ for shape in first child; do
   restore --import "$T/open.tar.gz" --pod "$pod"
   goes_on open-a open-b
   podman exec open-a ibv_devinfo -d vrdma0 >"$T/devinfo.log" 2>&1 || fail "ibv_devinfo: $(<"$T/devinfo.log")"
-  refused restore 'no parked process has this token' restore --import "$T/open.tar.gz" --name twin --pod "$pod"
+  refused restore 'it was restored before, and an image is restored once' restore --import "$T/open.tar.gz" --name twin --pod "$pod"
   podman rm -f -t 0 twin >"$T/twin.log" 2>&1 || fail "what is left of it cannot be removed: $(<"$T/twin.log")"
   goes_on open-a open-b
   over open-a open-b
 done
 podman pod rm -f -t 0 "$pod" >/dev/null
 
-say "a program with a direct link is refused, and runs on"
-DEVICE=red begin direct poll --security-opt "seccomp=$T/seccomp.json"
-goes_on direct-a direct-b
-refused dump 'direct link' checkpoint direct-a
-goes_on direct-a direct-b
+say "a container alone comes back with the device open, with a direct link or without; its peer waits meanwhile"
+DEVICE=red begin direct all --security-opt "seccomp=$T/seccomp.json"
+for name in direct child; do
+  for end in a b; do
+    goes_on $name-a $name-b
+    checkpoint $name-$end
+    restore $name-$end
+    goes_on $name-a $name-b
+  done
+  say "$name: both are away"
+  checkpoint $name-a
+  checkpoint $name-b
+  restore $name-b
+  restore $name-a
+  goes_on $name-a $name-b
+done
 over direct-a direct-b
 
 say "a container whose class has gone is not restored; once the class is there, it is"

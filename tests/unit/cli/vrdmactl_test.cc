@@ -298,6 +298,8 @@ TEST_F(Vrdmactl, parks_a_process) {
   for (const char* const part : {"\"pid\": 4711", "\"token\": \"6f1a\"", "\"arena\": 1", "\"6\": 7",
                                  "\"socket\": \"/run/rdma_cm\""})
     EXPECT_NE(json.out.find(part), std::string::npos) << json.out;
+  EXPECT_NE(json.out.find("\"away\": true"), std::string::npos) << json.out;
+  EXPECT_EQ(run({"-j", "checkpoint", "show", "6f1a"}).out, json.out);
   for (const char* const step : {"detach", "resume", "abandon"})
     EXPECT_EQ(run({"checkpoint", step, "4711"}).status, 0) << step;
   const Ran unknown = run({"checkpoint", "resume", "4712"});

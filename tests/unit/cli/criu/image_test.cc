@@ -18,6 +18,13 @@ Image sample() {
                 {3, 2, {12, 13}, {14}, 04002, 04002, 4096, {}}};
   image.channels = {{{16}, 02, {"an event"}}, {{17, 18}, 04002, {}}};
   image.epolls = {{15, 12, 0x2001, UINT64_MAX}};
+  image.had_peers = true;
+  image.peers = {{4,
+                  UINT64_MAX,
+                  {{OfPeer::View::What::kBells, 0x7000'0000'0000, 0x20'0000, 0, 3},
+                   {OfPeer::View::What::kMemory, 0x6000'0000'0000, 0x4000'0000, 0x8000'0000, 3}},
+                  {19},
+                  {{2, {20, 21}}, {3, {22}}}}};
   return image;
 }
 
@@ -37,7 +44,14 @@ TEST(CriuImage, IsDecodedAsItWasEncoded) {
 
 TEST(CriuImage, RefusesWhatNoPluginWrites) {
   const std::pair<std::string, std::string> changes[] = {
-      {"\"version\": 2", "\"version\": 1"},
+      {"\"version\": 3", "\"version\": 1"},
+      {"\"what\": 1", "\"what\": 3"},
+      {"\"length\": 2097152", "\"length\": 2097153"},
+      {"\"length\": 2097152", "\"length\": 0"},
+      {"\"protection\": 3", "\"protection\": 4"},
+      {"\"offset\": 0", "\"offset\": -4096"},
+      {"\"channel\": 3", "\"channel\": 2"},
+      {"\"had_peers\": true", "\"had_peers\": 1"},
       {"0123456789abcdef0", "x"},
       {"0123456789abcdef0", "XYZ3456789abcdef0"},
       {"\"queues\": 5", "\"queues\": -1"},
@@ -79,7 +93,7 @@ TEST(CriuImage, IsOfAProgramThatUsesRdmaCmAlone) {
 }
 
 TEST(CriuImage, SaysWhatIsWrong) {
-  EXPECT_THAT(Image::decode(changed("\"version\": 2", "\"version\": 9")).error().message(),
+  EXPECT_THAT(Image::decode(changed("\"version\": 3", "\"version\": 9")).error().message(),
               HasSubstr("another version"));
   EXPECT_THAT(Image::decode(std::string(Image::kMostBytes + 1, ' ')).error().message(),
               HasSubstr("too large"));

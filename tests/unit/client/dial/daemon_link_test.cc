@@ -42,6 +42,7 @@ class Link final : public DaemonLink<ipc::CmRequest, ipc::CmReply> {
     socket_ = std::move(socket);
     return {milliseconds(reply.grace_ms), reply.count};
   }
+  std::string path_now(const std::string& path) override { return path; }
 };
 
 // A registered program, and the socket on which daemons listen.

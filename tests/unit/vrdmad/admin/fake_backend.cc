@@ -274,9 +274,15 @@ base::Result<ParkedProcess> FakeBackend::park_process(int32_t pid) {
     parked_ = {pid,
                "6f1a",
                {{3, {7, "red0", "red"}, "/run/0.sock", {1, 2, 3, 4, 5, {{6, 7}}}}},
-               {{"/run/rdma_cm", {8, 9}}}};
+               {{"/run/rdma_cm", {8, 9}}},
+               {{4, {8, "red1", "red"}, "/run/1.sock", {11, 12, 13, 14, 15, {}}, 4712, true}}};
     return parked_;
   });
+}
+
+base::Result<ParkedProcess> FakeBackend::parked_process(const std::string& process) {
+  if (auto known = of_parked(process, "show"); !known) return base::pass(std::move(known).error());
+  return on_loop([&] { return parked_; });
 }
 
 base::Result<void> FakeBackend::of_parked(const std::string& process, const char* what) {
@@ -297,6 +303,12 @@ base::Result<void> FakeBackend::resume_process(const std::string& process) {
 
 base::Result<void> FakeBackend::abandon_process(const std::string& process) {
   return of_parked(process, "abandon");
+}
+
+base::Result<ParkedProcess> FakeBackend::place_process(const AttachedProcess& process) {
+  AttachedProcess placed = process;
+  for (ParkedSession& one : placed.sessions) one.socket = "/run/7.sock";
+  return placed;
 }
 
 base::Result<void> FakeBackend::attach_process(const AttachedProcess& process) {

@@ -50,7 +50,9 @@ class FakeBackend final : public AdminBackend {
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   // Process 4711 has a session, and may be parked; any other number is ENOENT.
   base::Result<ParkedProcess> park_process(int32_t pid) override;
+  base::Result<ParkedProcess> parked_process(const std::string& process) override;
   base::Result<void> detach_process(const std::string& process) override;
+  base::Result<ParkedProcess> place_process(const AttachedProcess& process) override;
   base::Result<void> attach_process(const AttachedProcess& process) override;
   base::Result<void> resume_process(const std::string& process) override;
   base::Result<void> abandon_process(const std::string& process) override;

@@ -241,6 +241,14 @@ TEST_F(AdminServerTest, parked_processes) {
                 1000 * session.doorbell() + 10'000 * session.events(),
             54'321U);
   EXPECT_EQ(session.channels().at(6), 7U);
+  ASSERT_EQ(parked->peers_size(), 1);
+  EXPECT_EQ(parked->peers(0).pid(), 4712);
+  EXPECT_TRUE(parked->peers(0).away());
+  EXPECT_EQ(parked->peers(0).memory(), 13U);
+  const auto shown = client.parked_process("6f1a");
+  ASSERT_TRUE(shown) << shown.error().message();
+  EXPECT_EQ(shown->SerializeAsString(), parked->SerializeAsString());
+  EXPECT_EQ(client.parked_process("6f1b").error().code(), ENOENT);
   ASSERT_EQ(parked->connections_size(), 1);
   EXPECT_EQ(parked->connections(0).socket(), "/run/rdma_cm");
   ASSERT_EQ(parked->connections(0).channels_size(), 2);

@@ -40,6 +40,53 @@ std::string all(const SessionFile& file, Kind kind) {
   return text;
 }
 
+// For another host: what the image has is in the new file, and nothing else.
+TEST(SessionFile, is_restored_from_its_image) {
+  const TempDir temp;
+  const std::string path = temp.path() + "/7.session", copy = temp.path() + "/8.session";
+  auto file = made(path);
+  const auto put_pd = [&](uint32_t handle, uint32_t sequence) {
+    const ipc::HandleReply reply{handle};
+    file->put(Kind::kPd, handle, &reply, sizeof reply, sequence);
+  };
+  ipc::Reply reply;
+  reply.handle.handle = 5;
+  reply.sequence = 11;
+  file->set_begun(11);
+  put_pd(5, 11);
+  file->set_answered(reply);
+  file->set_begun(12);
+  put_pd(6, 12);
+  const auto image = file->image();
+  const auto in_file = SessionFile::image_in(path);
+  ASSERT_TRUE(in_file) << in_file.error().message();
+  EXPECT_EQ(*in_file, image);
+  auto again = made(copy);
+  again->restore(image);
+  again = reopened(std::move(again), copy);
+  EXPECT_EQ(again->image(), image);
+  EXPECT_EQ(again->last().begun, 12U);
+  EXPECT_EQ(again->last().reply.handle.handle, 5U);
+  EXPECT_TRUE(again->is_answered(*again->find(Kind::kPd, 5)));
+  EXPECT_FALSE(again->is_answered(*again->find(Kind::kPd, 6)));
+}
+
+TEST(SessionFile, has_no_image_that_is_damaged_or_too_large) {
+  const TempDir temp;
+  const std::string path = temp.path() + "/7.session";
+  auto file = made(path);
+  put(*file, Kind::kPd, 5, "no reply");
+  EXPECT_EQ(SessionFile::image_in(path).error().code(), EINVAL);
+  file->erase(Kind::kPd, 5);
+  EXPECT_TRUE(SessionFile::image_in(path));
+  const std::string large(256, 'x');
+  for (uint32_t i = 0; i < SessionFile::kMostImage / 256; ++i)
+    file->put_later(Kind::kNote, i + 64, large.data(), large.size());
+  file->commit();
+  EXPECT_FALSE(SessionFile::image_in(path));
+  EXPECT_EQ(SessionFile::image_in(temp.path() + "/9.session").error().code(), ENOENT);
+}
+
 TEST(SessionFile, tells_what_was_made_but_not_answered) {
   const TempDir temp;
   const std::string path = temp.path() + "/7.session";
