@@ -24,17 +24,28 @@ Outcome checkpoint_park(const Options& options, Output& output) {
   });
 }
 
-Outcome checkpoint_show(const Options& options, Output& output) {
-  return with_client(options, [&](api::Client& client) -> Outcome {
-    auto process = client.parked_process(options.name);
-    if (!process) return base::pass(std::move(process).error());
-    output.parked(*process);
-    return {};
-  });
+namespace {
+
+Outcome show(api::Client& client, const Options& options, Output& output) {
+  auto process = client.parked_process(options.name);
+  if (!process) return base::pass(std::move(process).error());
+  output.parked(*process);
+  return {};
 }
 
-Outcome checkpoint_detach(const Options& options, Output&) {
-  return of_parked(options, &api::Client::detach_process);
+}  // namespace
+
+Outcome checkpoint_show(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) { return show(client, options, output); });
+}
+
+// A tool needs what it must keep of the process, and each start of this program takes its time.
+Outcome checkpoint_detach(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto done = client.detach_process(options.name);
+    if (!done || options.format != Format::kJson) return done;
+    return show(client, options, output);
+  });
 }
 
 Outcome checkpoint_place(const Options& options, Output& output) {

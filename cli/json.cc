@@ -271,7 +271,6 @@ static Json parked_json_of(const v1::ParkedSession& one) {
   if (!one.image().empty()) {
     json["image"] = hex_of(one.image());
     json["gids"] = one.gids();
-    json["packet_socket"] = one.packet_socket();
     json["known_as"] = one.known_as();
   }
   return json;
@@ -317,7 +316,6 @@ base::Result<v1::ParkedProcess> parked_process_of(const std::string& text) {
       session.set_vdev(one.at("vdev").get<std::string>());
       session.set_image(bytes_of_hex(one.at("image").get<std::string>()));
       for (const Json& gid : one.at("gids")) session.add_gids(gid.get<std::string>());
-      session.set_packet_socket(one.at("packet_socket").get<bool>());
       session.set_known_as(one.at("known_as").get<uint32_t>());
     }
     return process;

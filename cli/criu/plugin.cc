@@ -202,15 +202,6 @@ Result<void> revert(pid_t pid, uint64_t arena) {
   }
 }
 
-// Without them, only the vrdmad that parked the process knows its sessions.
-void note_images(Image* image) {
-  const auto detached = show(image->token);
-  if (!detached) return;
-  for (Image::Session& one : image->sessions)
-    for (const Shared& known : detached->sessions)
-      if (known.number == one.number) one.portable = known.portable;
-}
-
 // Processes.
 std::set<pid_t>& dumped() {
   static std::set<pid_t> all;
@@ -254,7 +245,9 @@ int pause(pid_t pid) {
   const auto detached = detach(source.program.token);
   if (!detached) return failed(pid, detached.error());
   source.detached = true;
-  note_images(&source.image);
+  for (Image::Session& one : source.image.sessions)
+    for (const Shared& known : detached->sessions)
+      if (known.number == one.number) one.portable = known.portable;
   if (source.program.sessions.empty()) return 0;
   const auto reverted = revert(pid, source.program.sessions.front().memory);
   return reverted ? 0 : failed(pid, reverted.error());

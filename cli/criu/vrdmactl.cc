@@ -101,7 +101,7 @@ Shared shared_of(const Json& json) {
     session.channels[static_cast<uint32_t>(std::stoul(handle))] = inode.get<uint64_t>();
   if (!json.contains("image")) return session;
   Json portable;
-  for (const char* const name : {"vdev", "image", "gids", "packet_socket", "known_as"})
+  for (const char* const name : {"vdev", "image", "gids", "known_as"})
     portable[name] = json.at(name);
   session.portable = portable.dump();
   return session;
@@ -141,8 +141,8 @@ Result<ParkedProgram> show(const std::string& token) {
   return program_of(vrdmactl({"show", token}));
 }
 
-Result<void> detach(const std::string& token) {
-  return without_answer(vrdmactl({"detach", token}));
+Result<ParkedProgram> detach(const std::string& token) {
+  return program_of(vrdmactl({"detach", token}));
 }
 
 Result<void> resume(const std::string& token) {

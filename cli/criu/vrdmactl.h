@@ -13,7 +13,8 @@ namespace vrdma::cli::criu {
 [[nodiscard]] base::Result<ParkedProgram> park(pid_t pid);
 // One that is parked, with its peers as they are now.
 [[nodiscard]] base::Result<ParkedProgram> show(const std::string& token);
-[[nodiscard]] base::Result<void> detach(const std::string& token);
+// The same of one that is detached by this, with what can be carried elsewhere (Shared::portable).
+[[nodiscard]] base::Result<ParkedProgram> detach(const std::string& token);
 // The sessions, which have portable(), with the sockets of the vdevices on which they can go on in
 // the network namespace of the process.
 [[nodiscard]] base::Result<std::vector<Shared>> place(pid_t pid, const ParkedProgram& program);

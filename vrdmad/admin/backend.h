@@ -329,7 +329,6 @@ struct ParkedSession {
   // bytes of anybody; empty: it cannot be had.
   std::vector<uint8_t> image = {};
   std::vector<std::string> gids = {};  // of its vdevice, by index
-  bool packet_socket = false;          // its program has shown one
   uint32_t known_as = 0;               // the number by which its program knows it; 0: `number`
 };
 

@@ -136,7 +136,6 @@ static void fill(v1::ParkedSession& out, const ParkedSession& session) {
   out.set_away(session.away);
   out.set_image(session.image.data(), session.image.size());
   for (const std::string& gid : session.gids) out.add_gids(gid);
-  out.set_packet_socket(session.packet_socket);
   out.set_known_as(session.known_as);
 }
 
@@ -168,7 +167,6 @@ AttachedProcess process_of(const v1::ParkedProcess& process) {
                                  false,
                                  {one.image().begin(), one.image().end()},
                                  {one.gids().begin(), one.gids().end()},
-                                 one.packet_socket(),
                                  one.known_as()});
   return attached;
 }

@@ -80,7 +80,6 @@ void Daemon::add_images(const Parked& parked, ParkedProcess* process) {
       return;
     }
     session.image = std::move(*image);
-    session.packet_socket = anchors->of.packet_socket != 0;
     session.known_as = anchors->of.known_as;
     for (const verbs::Gid& gid : record->table()) session.gids.push_back(gid.text());
   }
@@ -153,7 +152,6 @@ Result<Furnisher::Adopted> Daemon::imported(const ParkedSession& session, Record
   now.of.memory = memory_file_id(files.memory);
   now.of.doorbell = files.doorbell;
   now.of.events = files.events;
-  now.of.packet_socket = session.packet_socket ? 1 : 0;
   now.channels = files.channels;
   if (std::max(session.number, session.known_as) > Furnisher::kMostImported ||
       now.channels.size() > SessionAnchors::kMost)

@@ -345,7 +345,6 @@ Result<Furnisher::Adopted> Furnisher::import(uint64_t vdevice, const Opened& ope
   Anchor anchor = anchor_of(opened, vdevice, caller->peer(), *kit);
   const uint32_t known = session.known_as != 0 ? session.known_as : session.number;
   anchor.known_as = kit->session != known ? known : 0;
-  anchor.packet_socket = session.now.of.packet_socket;
   owners_.note(kit->memory_id, caller->peer());
   if (!owners_.note_session(kit->session, vdevice, caller->peer()))
     return fail(EIO, "note whose session it is: " + std::string(std::strerror(errno)));

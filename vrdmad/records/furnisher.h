@@ -100,7 +100,7 @@ class Furnisher {
     uint32_t number = 0;             // that it had
     uint32_t known_as = 0;           // Anchor::known_as
     std::span<const uint8_t> image;  // that SessionImage::decode() accepts
-    const SessionAnchors& now;       // its descriptors in that process, and what it has shown
+    const SessionAnchors& now;       // its descriptors in that process
   };
   static constexpr uint32_t kMostImported = INT32_MAX;  // numbers
   [[nodiscard]] base::Result<Adopted> import(uint64_t vdevice, const Opened& opened,

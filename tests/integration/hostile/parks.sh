@@ -39,14 +39,17 @@ refused 'still has its sessions' attach "$T/parked.json"
 ctl checkpoint detach "${PID[watcher]}"
 refused 'is detached already' detach "${PID[watcher]}"
 refused 'is detached: attach one' resume "${PID[watcher]}"
-forged() { # PATTERN STATEMENT: of Python, about `it` and its first session
-  python3 - "$T/parked.json" "$2" >"$T/forged.json" <<'E'
+forge() { # STATEMENT: of Python, about `it` and its first session
+  python3 - "$T/parked.json" "$1" >"$T/forged.json" <<'E'
 import json, sys
 it = json.load(open(sys.argv[1]))
 session = it["sessions"][0]
 exec(sys.argv[2])
 print(json.dumps(it))
 E
+}
+forged() { # PATTERN STATEMENT
+  forge "$2"
   refused "$1" attach "$T/forged.json"
 }
 forged 'no parked process has this token' 'it["token"] = "0" * 32'
@@ -59,6 +62,31 @@ forged "is not what 'vrdmactl checkpoint park -j' prints" 'session["arena"] = "x
 forged "is not what 'vrdmactl checkpoint park -j' prints" 'session["channels"] = {"x": 1}'
 head -c 1000000 /dev/zero | tr '\0' '[' >"$T/forged.json"
 refused "is not what 'vrdmactl checkpoint park -j' prints" attach "$T/forged.json"
+
+say "forged images of sessions"
+ctl checkpoint show "${PID[watcher]}" -o json >"$T/parked.json" || fail "it is not shown"
+refused 'its sessions are parked here' place "$T/parked.json"
+forged_image() { # PATTERN STATEMENT: the same of an image from elsewhere
+  forged "$1" "it['token'] = '1' * 32; $2"
+  refused "$1" place "$T/forged.json"
+}
+forged_image 'no parked process has this token' 'session["image"] = ""'
+forged_image 'its state is damaged' 'session["image"] = "00"'
+forged_image 'its state is damaged' 'session["image"] += "00"'
+forged_image 'its state is of another version' 'session["image"] = session["image"][:16] + "ff" + session["image"][18:]'
+forged_image 'an image is not hexadecimal' 'session["image"] = "0x"'
+forged_image 'its network namespace has no vdevice' "it['pid'] = $DAEMON"
+for seed in {1..40}; do # what can be decoded is placed
+  forge "it['token'] = '1' * 32
+import random
+random.seed($seed)
+image = bytearray.fromhex(session['image'])
+for _ in range(random.randint(1, 8)): image[random.randrange(len(image))] = random.randrange(256)
+session['image'] = image.hex()"
+  ctl checkpoint place "$T/forged.json" >"$T/out" 2>&1 ||
+    grep -qE '^vrdmactl: process [0-9]+ cannot be restored: ' "$T/out" || fail "seed $seed: $(<"$T/out")"
+done
+is_serving || fail "vrdmad does not answer"
 ctl checkpoint abandon "${PID[watcher]}" || fail "it cannot be abandoned"
 wait_until 10 has_sessions 1 || fail "the session stays: $(ctl vdev show va)"
 kill_programs watcher other
