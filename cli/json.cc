@@ -267,7 +267,8 @@ static Json parked_json_of(const v1::ParkedSession& one) {
   Json json{{"number", one.number()}, {"vdev", one.vdev()},     {"vdev_id", one.vdev_id()},
             {"netns", one.netns()},   {"socket", one.socket()}, {"arena", one.arena()},
             {"bells", one.bells()},   {"memory", one.memory()}, {"doorbell", one.doorbell()},
-            {"events", one.events()}, {"channels", channels}};
+            {"events", one.events()}, {"channels", channels},   {"pid", one.pid()},
+            {"away", one.away()}};
   if (!one.image().empty()) {
     json["image"] = hex_of(one.image());
     json["gids"] = one.gids();
@@ -279,11 +280,7 @@ static Json parked_json_of(const v1::ParkedSession& one) {
 std::string json_of(const v1::ParkedProcess& process) {
   Json sessions = Json::array(), peers = Json::array();
   for (const auto& one : process.sessions()) sessions.push_back(parked_json_of(one));
-  for (const auto& one : process.peers()) {
-    peers.push_back(parked_json_of(one));
-    peers.back()["pid"] = one.pid();
-    peers.back()["away"] = one.away();
-  }
+  for (const auto& one : process.peers()) peers.push_back(parked_json_of(one));
   Json connections = Json::array();
   for (const auto& one : process.connections())
     connections.push_back({{"socket", one.socket()}, {"channels", one.channels()}});

@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -37,10 +39,35 @@ pid_t tracer_of(pid_t pid) {
   return 0;
 }
 
-// Waits for the stop of a thread that was asked to.
+// Some calls, as vfork(2), are not interrupted, and a thread that is killed is not reaped while
+// others of its process are traced. CRIU must not wait for either.
+constexpr auto kPatience = std::chrono::seconds(2);
+
+// The next stop of a traced thread; nothing: it has ended, or does not stop.
+std::optional<int> stop_of(pid_t thread) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  constexpr useconds_t kNap = 100;
+  do {
+    int status = 0;
+    const pid_t got = ::waitpid(thread, &status, __WALL | WNOHANG);
+    if (got == thread && WIFSTOPPED(status)) return status;
+    if (got != 0) return {};
+    ::usleep(kNap);
+  } while (std::chrono::steady_clock::now() < deadline);
+  return {};
+}
+
+constexpr int kEventShift = 16;
+
+// Waits for the stop of a thread that was asked to. A signal that comes before goes its way.
 bool stopped(pid_t thread) {
-  int status = 0;
-  return ::waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status);
+  for (;;) {
+    const auto status = stop_of(thread);
+    if (!status) return false;
+    if (*status >> kEventShift == PTRACE_EVENT_STOP) return true;
+    if (::ptrace(PTRACE_CONT, thread, nullptr, static_cast<intptr_t>(WSTOPSIG(*status))) != 0)
+      return false;
+  }
 }
 
 pid_t own_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
@@ -82,6 +109,11 @@ Result<Held> Held::hold(pid_t pid) {
   }
   if (::ptrace(PTRACE_GETREGS, pid, nullptr, &held.saved_) != 0)
     return fail_errno("read the registers of process " + std::to_string(pid));
+  // No signal is taken in between: it would lose what comes with it.
+  const uint64_t all = ~uint64_t{0};
+  if (::ptrace(PTRACE_GETSIGMASK, pid, sizeof held.mask_, &held.mask_) != 0 ||
+      ::ptrace(PTRACE_SETSIGMASK, pid, sizeof all, &all) != 0)
+    return fail_errno("hold back signals of process " + std::to_string(pid));
   held.has_saved_ = true;
   if (auto found = held.find_instruction(); !found) return base::pass(std::move(found).error());
   return held;
@@ -92,7 +124,7 @@ Held& Held::operator=(Held&& other) noexcept {
   seized_ = std::exchange(other.seized_, {});
   saved_ = other.saved_;
   has_saved_ = std::exchange(other.has_saved_, false);
-  signals_ = std::exchange(other.signals_, {});
+  mask_ = other.mask_;
   instruction_ = other.instruction_;
   scratch_ = std::exchange(other.scratch_, 0);
   pidfd_ = std::move(other.pidfd_);
@@ -101,8 +133,10 @@ Held& Held::operator=(Held&& other) noexcept {
 
 Held::~Held() {
   if (scratch_ != 0) (void)call("unmap memory", SYS_munmap, std::exchange(scratch_, 0), kScratch);
-  if (has_saved_) (void)::ptrace(PTRACE_SETREGS, pid_, nullptr, &saved_);
-  for (const int signal : signals_) (void)::syscall(SYS_tgkill, pid_, pid_, signal);
+  if (has_saved_) {
+    (void)::ptrace(PTRACE_SETREGS, pid_, nullptr, &saved_);
+    (void)::ptrace(PTRACE_SETSIGMASK, pid_, sizeof mask_, &mask_);
+  }
   for (const pid_t thread : seized_) (void)::ptrace(PTRACE_DETACH, thread, nullptr, nullptr);
 }
 
@@ -113,13 +147,16 @@ Result<void> Held::stop_all() {
     for (const pid_t thread : threads_of(pid_)) {
       if (std::find(seized_.begin(), seized_.end(), thread) != seized_.end()) continue;
       more = true;
-      if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) {
+      // A filter of system calls is for the program's.
+      if (::ptrace(PTRACE_SEIZE, thread, nullptr, intptr_t{PTRACE_O_SUSPEND_SECCOMP}) != 0 &&
+          (errno == ESRCH || ::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0)) {
         if (errno == ESRCH) continue;
         return fail_errno("stop process " + std::to_string(pid_));
       }
       seized_.push_back(thread);
       if (::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 || !stopped(thread))
-        return fail(ESRCH, "process " + std::to_string(pid_) + " ends");
+        return fail(ETIMEDOUT, "thread " + std::to_string(thread) + " of process " +
+                                   std::to_string(pid_) + " ends, or does not stop");
     }
   }
   return {};
@@ -146,16 +183,9 @@ Result<void> Held::find_instruction() {
   return fail(ENOEXEC, "process " + std::to_string(pid_) + " has no code that makes system calls");
 }
 
-// One instruction, or none: a signal or a stop may come before it. The signal waits until the end.
+// One instruction, or none: a stop may come before it.
 bool Held::step() {
-  int status = 0;
-  if (::ptrace(PTRACE_SINGLESTEP, pid_, nullptr, nullptr) != 0 ||
-      ::waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status))
-    return false;
-  constexpr int kEventShift = 16;
-  if (status >> kEventShift == 0 && WSTOPSIG(status) != SIGTRAP)
-    signals_.push_back(WSTOPSIG(status));
-  return true;
+  return ::ptrace(PTRACE_SINGLESTEP, pid_, nullptr, nullptr) == 0 && stop_of(pid_).has_value();
 }
 
 Result<uint64_t> Held::call(const char* what, long number, uint64_t a, uint64_t b, uint64_t c,

@@ -29,7 +29,7 @@ void end_all(pid_t root);
 
 class Held {
  public:
-  // EPERM: another process traces it. ETIMEDOUT: a thread does not stop.
+  // EPERM: another process traces it. ETIMEDOUT: a thread ends, or does not stop within 2 s.
   [[nodiscard]] static base::Result<Held> hold(pid_t pid);
   Held(Held&& other) noexcept { *this = std::move(other); }
   Held& operator=(Held&& other) noexcept;
@@ -65,7 +65,7 @@ class Held {
   bool has_saved_ = false;
   uint64_t instruction_ = 0;  // of a system call, in its memory
   uint64_t scratch_ = 0;      // 0: none yet
-  std::vector<int> signals_;  // that came for the first thread
+  uint64_t mask_ = 0;         // of the first thread's signals
   base::Fd pidfd_;
 };
 

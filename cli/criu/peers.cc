@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -74,8 +75,19 @@ Result<void> replace(Held& held, const Fd& file, const std::vector<int>& numbers
                    [&](int number) { return put(held, static_cast<uint64_t>(number), numbers); });
 }
 
+// Whether accesses to the views will never fault, whatever the file's owner does.
+bool holds(const Fd& file, const std::vector<OfPeer::View>& views) {
+  struct stat status {};
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(file.get(), &status) == 0 &&
+         std::all_of(views.begin(), views.end(), [&](const auto& view) {
+           return view.offset + view.length <= static_cast<uint64_t>(status.st_size);
+         });
+}
+
 Result<void> show(Held& held, const Fd& file, const std::vector<OfPeer::View>& views) {
   if (views.empty()) return {};
+  if (file.valid() && !holds(file, views)) return fail(EINVAL, "a file of it is not vrdma's");
   return with_file(held, file, [&](int number) -> Result<void> {
     for (const auto& view : views)
       if (auto done = map(held, view, number); !done) return done;
@@ -141,18 +153,13 @@ Result<void> show_peer(Held& held, const OfPeer& of, const Shared& peer) {
   return {};
 }
 
-// A peer that maps what `before` shared gets what it shares now, which `held` has.
-Result<void> show_to_peer(const Held& held, const Shared& before, const Shared& now, pid_t peer) {
+// A peer that maps what `before` shared gets what is shared now, which process `owner` has.
+Result<void> show_to_peer(pid_t owner, const Shared& before, const Shared& now, pid_t peer) {
   const OfPeer has = look_for(peer, descriptors_of(peer), before);
   if (!has_something(has)) return {};
   auto there = Held::hold(peer);
   if (!there) return there.error().code() == ESRCH ? Result<void>{} : pass(there.error());
-  const auto all = descriptors_of(held.pid());
-  const auto own = [&](uint64_t inode) {
-    const auto numbers = numbers_of(all, inode);
-    if (numbers.empty()) return Fd();
-    return held.take(numbers.front()).value_or(Fd());
-  };
+  const auto own = [owner](uint64_t inode) { return file_of(owner, inode); };
   if (auto done = show(*there, own(now.arena), of_kind(has, What::kArena)); !done) return done;
   if (auto done = show(*there, own(now.bells), of_kind(has, What::kBells)); !done) return done;
   if (now.memory != before.memory)
@@ -163,6 +170,22 @@ Result<void> show_to_peer(const Held& held, const Shared& before, const Shared& 
     const auto end = now.channels.find(handle);
     if (end == now.channels.end()) continue;
     if (auto done = replace(*there, own(end->second), numbers); !done) return done;
+  }
+  return {};
+}
+
+// show(before, now, peer) for each session and each process that may map what it shares.
+template <class Show>
+Result<void> for_each_peer(const ParkedProgram& now, const std::vector<Shared>& made, Show show) {
+  std::set<pid_t> peers;
+  for (const Shared& peer : now.peers)
+    if (!peer.away) peers.insert(peer.pid);
+  for (const Shared& before : now.sessions) {
+    const auto its = std::find_if(made.begin(), made.end(),
+                                  [&](const Shared& one) { return one.number == before.number; });
+    if (its == made.end()) continue;
+    for (const pid_t peer : peers)
+      if (auto done = show(before, *its, peer); !done) return done;
   }
   return {};
 }
@@ -186,12 +209,20 @@ Result<void> take_out_peers(Held& held, const ParkedProgram& program, std::vecto
   return take_out_strangers(held);
 }
 
+// The directory is one that only vrdmad and root can open.
 Result<Meeting> Meeting::begin() {
+  constexpr int kTries = 1000;
+  constexpr useconds_t kPause = 10'000;
   const char* const directory = std::getenv("VRDMA_RUN_DIR");
-  const char* const path = directory != nullptr ? directory : "/run/vrdma";
-  Fd lock(::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock.valid() || ::flock(lock.get(), LOCK_EX) != 0)
-    return fail_errno("exclude other processes that are restored");
+  const std::string path = std::string(directory != nullptr ? directory : "/run/vrdma") + "/state";
+  Fd lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.valid()) return fail_errno("open " + path);
+  for (int tries = 0; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return fail_errno("lock " + path);
+    if (tries == kTries)
+      return fail(ETIMEDOUT, "another process has been coming back for 10 s: try again");
+    ::usleep(kPause);
+  }
   return Meeting(std::move(lock));
 }
 
@@ -203,17 +234,16 @@ Result<void> meet_peers(Held& held, const std::vector<OfPeer>& had, const Parked
     if (peer == now.peers.end()) continue;
     if (auto done = show_peer(held, of, *peer); !done) return done;
   }
-  std::set<pid_t> peers;
-  for (const Shared& peer : now.peers)
-    if (!peer.away && peer.pid != held.pid()) peers.insert(peer.pid);
-  for (const Shared& before : now.sessions) {
-    const auto its = std::find_if(made.begin(), made.end(),
-                                  [&](const Shared& one) { return one.number == before.number; });
-    if (its == made.end()) continue;
-    for (const pid_t peer : peers)
-      if (auto done = show_to_peer(held, before, *its, peer); !done) return done;
-  }
-  return {};
+  return for_each_peer(now, made, [&](const Shared& before, const Shared& its, pid_t peer) {
+    return peer == held.pid() ? Result<void>{} : show_to_peer(held.pid(), before, its, peer);
+  });
+}
+
+void part_from_peers(const ParkedProgram& now, const std::vector<Shared>& made) {
+  (void)for_each_peer(now, made, [](const Shared& before, const Shared& its, pid_t peer) {
+    (void)show_to_peer(before.pid, its, before, peer);
+    return Result<void>{};
+  });
 }
 
 }  // namespace vrdma::cli::criu

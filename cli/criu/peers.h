@@ -43,4 +43,8 @@ class Meeting {
                                             const ParkedProgram& now,
                                             const std::vector<Shared>& made);
 
+// After that, if the sessions are not attached: peers get what they had before, from the worker, so
+// that another attempt finds it.
+void part_from_peers(const ParkedProgram& now, const std::vector<Shared>& made);
+
 }  // namespace vrdma::cli::criu

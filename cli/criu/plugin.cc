@@ -18,7 +18,6 @@
 #include <cstdarg>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -162,6 +161,11 @@ Result<void> attach_elsewhere(Held& held, const Image& image, std::vector<Shared
   return attach_at(held, image, sessions);
 }
 
+Result<void> attach_anywhere(Held& held, const Image& image, const std::vector<Shared>& sessions) {
+  auto done = attach_at(held, image, sessions);
+  return done ? done : attach_elsewhere(held, image, sessions, std::move(done).error());
+}
+
 // The process goes on with its sessions, as `program` knew them where `image` does not.
 Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) {
   auto held = Held::hold(pid);
@@ -174,18 +178,16 @@ Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) 
       if (now.events == 0) now.events = before.events;
       now.channels.insert(before.channels.begin(), before.channels.end());
     }
-  std::optional<Meeting> meeting;
-  if (image.had_peers) {
-    auto begun = Meeting::begin();
-    if (!begun) return pass(std::move(begun).error());
-    meeting.emplace(std::move(*begun));
-    const auto now = show(image.token);
-    if (!now && now.error().code() != ENOENT) return pass(now.error());
-    if (now)
-      if (auto met = meet_peers(*held, image.peers, *now, *made); !met) return met;
-  }
-  auto done = attach_at(*held, image, *made);
-  return done ? done : attach_elsewhere(*held, image, std::move(*made), std::move(done).error());
+  if (!image.had_peers) return attach_anywhere(*held, image, *made);
+  const auto meeting = Meeting::begin();
+  if (!meeting) return pass(meeting.error());
+  const auto now = show(image.token);
+  if (!now && now.error().code() == ENOENT) return attach_anywhere(*held, image, *made);
+  if (!now) return pass(now.error());
+  auto done = meet_peers(*held, image.peers, *now, *made);
+  if (done) done = attach_anywhere(*held, image, *made);
+  if (!done) part_from_peers(*now, *made);
+  return done;
 }
 
 // Until the thread that watches memory rests.

@@ -31,7 +31,7 @@ struct Shared {
   std::string socket;
   uint64_t arena = 0, bells = 0, memory = 0, doorbell = 0, events = 0;
   std::map<uint32_t, uint64_t> channels;
-  // Of a peer: the process that has them, and whether its program is away.
+  // The process that has them, and whether its program is away.
   pid_t pid = 0;
   bool away = false;
   std::string portable = {};  // Image::Session

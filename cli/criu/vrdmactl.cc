@@ -99,6 +99,8 @@ Shared shared_of(const Json& json) {
   json.at("events").get_to(session.events);
   for (const auto& [handle, inode] : json.at("channels").items())
     session.channels[static_cast<uint32_t>(std::stoul(handle))] = inode.get<uint64_t>();
+  json.at("pid").get_to(session.pid);
+  json.at("away").get_to(session.away);
   if (!json.contains("image")) return session;
   Json portable;
   for (const char* const name : {"vdev", "image", "gids", "known_as"})
@@ -117,11 +119,7 @@ Result<ParkedProgram> program_of(const Result<std::string>& answer) {
     const Json json = Json::parse(*answer);
     ParkedProgram program{json.at("token").get<std::string>(), {}, {}, {}};
     for (const Json& one : json.at("sessions")) program.sessions.push_back(shared_of(one));
-    for (const Json& one : json.at("peers")) {
-      program.peers.push_back(shared_of(one));
-      one.at("pid").get_to(program.peers.back().pid);
-      one.at("away").get_to(program.peers.back().away);
-    }
+    for (const Json& one : json.at("peers")) program.peers.push_back(shared_of(one));
     for (const Json& one : json.at("connections"))
       program.connections.push_back(
           {one.at("socket").get<std::string>(), one.at("channels").get<std::vector<uint64_t>>()});

@@ -108,7 +108,9 @@ end_rping() {
   done
 }
 
-for how in poll all shared; do
+kinds=(poll all shared)
+[[ $mode != direct ]] || kinds=(all shared)
+for how in "${kinds[@]}"; do
   begin $how $how
   goes_on $how-a $how-b
   say "$how: one end is dumped in traffic, and restored; then the other one"
@@ -120,12 +122,16 @@ for how in poll all shared; do
     is_in "v$end" ACTIVE || fail "vdev list: $(ctl vdev list)"
     goes_on $how-a $how-b
   done
-  if [[ $mode != network ]]; then
-    say "$how: vdevices are deleted and made again meanwhile: of one end, and of both"
+  if [[ $mode == direct || ($mode == host && $how == all) ]]; then
+    say "$how: vdevices are deleted and made again meanwhile: of one end, which cannot be restored without, and of both"
     for end in a b; do
       dumped $how-$end
       killed $how-$end
-      renew v$end
+      ctl vdev delete v$end
+      if restore $how-$end; then fail "$how-$end is restored without a vdevice"; fi
+      grep -q 'vrdma: .*its network namespace has no vdevice' "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
+      wait_until 10 has_gone "${PID[$how-$end]}" || fail "$how-$end lives"
+      vdev_create v$end $end eth0 "${options[@]}"
       restored $how-$end
       goes_on $how-a $how-b
     done

@@ -321,7 +321,7 @@ struct ParkedSession {
   VdevKey vdev;
   std::string socket;  // path of the vdevice's session socket
   SharedFileIds files;
-  // Of a peer: the process that has the files, in the daemon's pid namespace. That of its program,
+  // The process that has the files, in the daemon's pid namespace. That of its program,
   // or while it is away its worker.
   int32_t pid = 0;
   bool away = false;

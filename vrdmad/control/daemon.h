@@ -334,6 +334,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] base::Result<ParkedProcess> described(const Parked& parked);
   [[nodiscard]] base::Result<ParkedSession> described(const Furnisher::Open& session);
   [[nodiscard]] std::vector<ParkedSession> peers_of(const Parked& parked);
+  void be_away(uint64_t connection, ParkedSession* session) const;
   [[nodiscard]] base::Result<Parked*> find_parked(const std::string& process);
   [[nodiscard]] base::Result<SessionAnchors> anchors_of(const Furnisher::Open& session) const;
   [[nodiscard]] base::Result<void> attach_once(const AttachedProcess& process);

@@ -90,6 +90,13 @@ Result<ParkedSession> Daemon::described(const Furnisher::Open& session) {
       of.process.pid};
 }
 
+// Its worker has what its program had.
+void Daemon::be_away(uint64_t connection, ParkedSession* session) const {
+  const std::string* const domain = workers_.domain_of(connection);
+  session->away = true;
+  session->pid = domain != nullptr ? workers_.find(*domain)->pid() : 0;
+}
+
 Result<ParkedProcess> Daemon::described(const Parked& parked) {
   ParkedProcess process{parked.pid, parked.token, {}};
   for (const auto& one : parked.connections)
@@ -97,6 +104,7 @@ Result<ParkedProcess> Daemon::described(const Parked& parked) {
   for (const auto& [connection, session] : parked.sessions) {
     auto its = described(session);
     if (!its) return pass(std::move(its).error());
+    if (parked.detached) be_away(connection, &*its);
     process.sessions.push_back(std::move(*its));
   }
   process.peers = peers_of(parked);
@@ -118,8 +126,7 @@ std::vector<ParkedSession> Daemon::peers_of(const Parked& parked) {
     if (domain == nullptr || !domains.contains(*domain)) continue;
     auto its = described(session);
     if (!its) continue;  // it ends
-    its->away = away.contains(session.connection);
-    if (its->away) its->pid = workers_.find(*domain)->pid();
+    if (away.contains(session.connection)) be_away(session.connection, &*its);
     peers.push_back(std::move(*its));
   }
   return peers;
