@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -134,23 +133,29 @@ Result<void> take_out_strangers(Held& held) {
   return numbers.empty() ? Result<void>{} : put_eventfd(held, numbers);
 }
 
+// The files of a session as `now` tells, which process `owner` has, where `held` had others;
+// `memory` is its memory's file. The windows into that are the caller's.
+Result<void> exchange(Held& held, const OfPeer& had, pid_t owner, const Shared& now,
+                      const Fd& memory) {
+  const auto its = [owner](uint64_t inode) { return file_of(owner, inode); };
+  if (auto done = show(held, its(now.arena), of_kind(had, What::kArena)); !done) return done;
+  if (auto done = show(held, its(now.bells), of_kind(had, What::kBells)); !done) return done;
+  if (auto done = replace(held, memory, had.memory); !done) return done;
+  for (const auto& [handle, numbers] : had.ends) {
+    const auto end = now.channels.find(handle);
+    if (end == now.channels.end()) continue;
+    if (auto done = replace(held, its(end->second), numbers); !done) return done;
+  }
+  return {};
+}
+
 // The peer's files as they are now in `held`, which had `of`.
 Result<void> show_peer(Held& held, const OfPeer& of, const Shared& peer) {
-  if (auto done = show(held, file_of(peer.pid, peer.arena), of_kind(of, What::kArena)); !done)
-    return done;
-  if (auto done = show(held, file_of(peer.pid, peer.bells), of_kind(of, What::kBells)); !done)
-    return done;
   // While it is away, and afterwards, its memory is reached.
   const Fd memory = peer.away ? Fd() : file_of(peer.pid, peer.memory);
   if (peer.memory == of.memory_inode)
     if (auto done = show(held, memory, of_kind(of, What::kMemory)); !done) return done;
-  if (auto done = replace(held, memory, of.memory); !done) return done;
-  for (const auto& [handle, numbers] : of.ends) {
-    const auto end = peer.channels.find(handle);
-    if (end == peer.channels.end()) continue;
-    if (auto done = replace(held, file_of(peer.pid, end->second), numbers); !done) return done;
-  }
-  return {};
+  return exchange(held, of, peer.pid, peer, memory);
 }
 
 // A peer that maps what `before` shared gets what is shared now, which process `owner` has.
@@ -159,19 +164,10 @@ Result<void> show_to_peer(pid_t owner, const Shared& before, const Shared& now, 
   if (!has_something(has)) return {};
   auto there = Held::hold(peer);
   if (!there) return there.error().code() == ESRCH ? Result<void>{} : pass(there.error());
-  const auto own = [owner](uint64_t inode) { return file_of(owner, inode); };
-  if (auto done = show(*there, own(now.arena), of_kind(has, What::kArena)); !done) return done;
-  if (auto done = show(*there, own(now.bells), of_kind(has, What::kBells)); !done) return done;
   if (now.memory != before.memory)
     for (const auto& view : of_kind(has, What::kMemory))
       if (auto done = map_nothing(*there, view); !done) return done;
-  if (auto done = replace(*there, own(now.memory), has.memory); !done) return done;
-  for (const auto& [handle, numbers] : has.ends) {
-    const auto end = now.channels.find(handle);
-    if (end == now.channels.end()) continue;
-    if (auto done = replace(*there, own(end->second), numbers); !done) return done;
-  }
-  return {};
+  return exchange(*there, has, owner, now, file_of(owner, now.memory));
 }
 
 // show(before, now, peer) for each session and each process that may map what it shares.
