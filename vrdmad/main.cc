@@ -237,7 +237,7 @@ Result<void> check_descriptors(uint64_t limit) {
 
 void warn_of_descriptors(uint64_t limit) {
   using vrdma::vrdmad::Seats;
-  constexpr uint64_t kEnough = uint64_t{Seats::kMost} * Seats::kDescriptors + Seats::kReserve;
+  constexpr uint64_t kEnough = uint64_t{Seats::kMost} + Seats::kReserve;
   if (limit >= kEnough) return;
   spdlog::warn(
       "a process of vrdmad may have {} open files, so at most {} programs can be connected at "

@@ -146,35 +146,41 @@ Fd pidfd_of_peer(int socket, pid_t pid) {
 
 // The number cannot get another owner while the process of the pidfd is not reaped, so a directory
 // that was opened before the process was seen alive is that process's.
-Result<PeerHandle> bind(Fd pidfd, pid_t pid) {
+Result<Fd> open_directory(const Fd& pidfd, pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid);
   if (!pidfd.valid()) return fail(EPERM, "process " + std::to_string(pid) + " has ended");
-  PeerHandle handle;
-  handle.pidfd = std::move(pidfd);
-  handle.directory =
-      Fd(::open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!handle.directory.valid()) return fail_errno("open /proc/" + std::to_string(pid));
-  if (!is_alive(handle.pidfd)) return fail(EPERM, "process " + std::to_string(pid) + " has ended");
-  return handle;
+  Fd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return fail_errno("open " + path);
+  if (!is_alive(pidfd)) return fail(EPERM, "process " + std::to_string(pid) + " has ended");
+  return directory;
 }
 
 Result<PeerHandle> hold(Fd pidfd, pid_t pid) {
-  auto handle = bind(std::move(pidfd), pid);
-  if (!handle) return handle;
-  auto peer = look_at(handle->directory);
+  const auto directory = open_directory(pidfd, pid);
+  if (!directory) return base::pass(directory.error());
+  auto peer = look_at(*directory);
   if (!peer) return base::pass(std::move(peer).error());
-  handle->peer = *peer;
-  return handle;
+  return PeerHandle{*peer, std::move(pidfd)};
 }
 
-Result<MemoryFiles> open_files(const PeerHandle& handle, bool writable) {
+Result<MemoryFiles> open_files(const Fd& directory, pid_t pid, bool writable) {
   MemoryFiles files;
   files.writable = writable;
-  files.memory =
-      Fd(::openat(handle.directory.get(), "mem", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
-  files.maps = Fd(::openat(handle.directory.get(), "maps", O_RDONLY | O_CLOEXEC));
+  files.memory = Fd(::openat(directory.get(), "mem", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+  files.maps = Fd(::openat(directory.get(), "maps", O_RDONLY | O_CLOEXEC));
   if (!files.memory.valid() || !files.maps.valid())
-    return fail_errno("open the memory of process " + std::to_string(handle.peer.pid));
+    return fail_errno("open the memory of process " + std::to_string(pid));
   return files;
+}
+
+Result<void> is_unchanged(const PeerHandle& handle, const Fd& directory) {
+  auto now = look_at(directory);
+  if (!now) return base::pass(std::move(now).error());
+  now->netns_cookie = handle.peer.netns_cookie;
+  if (*now != handle.peer || !is_alive(handle.pidfd))
+    return fail(EPERM, "process " + std::to_string(handle.peer.pid) +
+                           " changed its ids, namespaces or program since it connected");
+  return {};
 }
 
 bool all_equal(const Peer::Ids& ids) {
@@ -239,31 +245,34 @@ Result<PeerHandle> find_peer(const Peer& peer, Fd pidfd) {
   return handle;
 }
 
+Result<Fd> open_directory(const PeerHandle& handle) {
+  return open_directory(handle.pidfd, handle.peer.pid);
+}
+
 Result<void> is_unchanged(const PeerHandle& handle) {
-  auto now = look_at(handle.directory);
-  if (!now) return base::pass(std::move(now).error());
-  now->netns_cookie = handle.peer.netns_cookie;
-  if (*now != handle.peer || !is_alive(handle.pidfd))
-    return fail(EPERM, "process " + std::to_string(handle.peer.pid) +
-                           " changed its ids, namespaces or program since it connected");
-  return {};
+  const auto directory = open_directory(handle);
+  if (!directory) return base::pass(directory.error());
+  return is_unchanged(handle, *directory);
 }
 
 Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable) {
-  auto files = open_files(handle, writable);
+  const auto directory = open_directory(handle);
+  if (!directory) return base::pass(directory.error());
+  auto files = open_files(*directory, handle.peer.pid, writable);
   if (!files) return files;
-  if (auto after = is_unchanged(handle); !after) return base::pass(std::move(after).error());
+  if (auto after = is_unchanged(handle, *directory); !after)
+    return base::pass(std::move(after).error());
   return files;
 }
 
 Result<FoundPeer> find_peer_and_open(const Peer& peer, bool writable) {
-  auto handle = bind(pidfd_of(peer.pid), peer.pid);
-  if (!handle) return is_another(peer);
-  handle->peer = peer;
-  auto files = open_files(*handle, writable);
-  if (!is_unchanged(*handle)) return is_another(peer);
+  PeerHandle handle{peer, pidfd_of(peer.pid)};
+  const auto directory = open_directory(handle);
+  if (!directory) return is_another(peer);
+  auto files = open_files(*directory, peer.pid, writable);
+  if (!is_unchanged(handle, *directory)) return is_another(peer);
   if (!files) return base::pass(std::move(files).error());
-  return FoundPeer{std::move(*handle), std::move(*files)};
+  return FoundPeer{std::move(handle), std::move(*files)};
 }
 
 std::string reason_to_refuse(const Peer& peer) {

@@ -1,9 +1,9 @@
 // The process at the other end of a connection, as the kernel describes it.
 //
-// A process is identified once, when its connection is accepted. From then on it is known by two
-// descriptors that stay bound to it, a pidfd and /proc/PID; its number is never resolved again. A
-// PeerHandle can be looked at as often as needed: any difference from the first Peer means that the
-// process has changed its ids, its namespaces or its program since.
+// A process is identified once, when its connection is accepted. From then on it is known by a
+// pidfd, which stays bound to it: /proc/PID is that process's if the pidfd's process is alive after
+// it was opened. A PeerHandle can be looked at as often as needed: any difference from the first
+// Peer means that the process has changed its ids, its namespaces or its program since.
 //
 // Sources: proc(5), pidfd_open(2), unix(7); SO_PEERPIDFD since Linux 6.5. On an older kernel the
 // pidfd is opened by the number that SO_PEERCRED gives: the process may then have ended, and the
@@ -52,8 +52,7 @@ static_assert(sizeof(Peer) == 128);
 
 struct PeerHandle {
   Peer peer;
-  base::Fd pidfd;      // readable once the process has died
-  base::Fd directory;  // /proc/PID, O_PATH
+  base::Fd pidfd;  // readable once the process has died
 };
 
 // ENOTSUP, with the name of what is missing, on a kernel on which processes and their network
@@ -82,6 +81,9 @@ struct Connected {
 [[nodiscard]] base::Result<PeerHandle> find_peer(const Peer& peer);
 // The same, by a pidfd of the process.
 [[nodiscard]] base::Result<PeerHandle> find_peer(const Peer& peer, base::Fd pidfd);
+
+// /proc/PID, O_PATH. EPERM: the process has ended.
+[[nodiscard]] base::Result<base::Fd> open_directory(const PeerHandle& handle);
 
 // EPERM unless the process is alive and in every respect as it was when it was identified.
 [[nodiscard]] base::Result<void> is_unchanged(const PeerHandle& handle);

@@ -48,8 +48,9 @@ std::string cannot_be_inspected(pid_t pid) {
 Result<void> run_in_netns(const rdma::PeerHandle& process,
                           const std::function<Result<void>()>& make) {
   const uint64_t cookie = process.peer.netns_cookie;
-  const netns::Netns netns{Fd(::openat(process.directory.get(), "ns/net", O_RDONLY | O_CLOEXEC)),
-                           cookie};
+  const auto directory = rdma::open_directory(process);
+  if (!directory) return pass(directory.error());
+  const netns::Netns netns{Fd(::openat(directory->get(), "ns/net", O_RDONLY | O_CLOEXEC)), cookie};
   if (!netns.fd.valid()) return fail_errno("open the netns of a process");
   Result<void> made = fail(EAGAIN, "cannot create a thread to enter a netns");
   const auto enter_and_make = [&]() -> Result<void> {

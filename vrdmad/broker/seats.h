@@ -1,7 +1,7 @@
 // How many processes the broker holds at once, and what of that a network namespace and a user may
 // have.
 //
-// Each costs an entry and descriptors of the broker, and nobody pays for it. While half of the
+// Each costs an entry and a descriptor of the broker, and nobody pays for it. While half of the
 // seats are free, everyone gets one. Of the next quarter a namespace gets one only while it has
 // less than its share, and of the last quarter a user too. So who takes all that can be had, from
 // as many vdevices as they like, leaves seats for others. What the broker needs for itself, for
@@ -28,14 +28,12 @@ class Seats {
     uint32_t of_user = 0;   // the share of one user
   };
   static constexpr uint32_t kMost = 61'440;
-  static constexpr uint32_t kDescriptors = 2;  // of the broker, each: pidfd and directory
   static constexpr uint32_t kReserve = 4'096;  // descriptors for all else
   // For a process that may have so many descriptors.
   [[nodiscard]] static constexpr Limits limits_for(uint64_t descriptors) {
     constexpr uint32_t kShareOfNetns = 64;
     const uint64_t reserve = std::min<uint64_t>(kReserve, descriptors / 4);
-    const auto all =
-        static_cast<uint32_t>(std::min<uint64_t>(kMost, (descriptors - reserve) / kDescriptors));
+    const auto all = static_cast<uint32_t>(std::min<uint64_t>(kMost, descriptors - reserve));
     return {all, kShareOfNetns, std::max(kShareOfNetns, all / 16)};
   }
 

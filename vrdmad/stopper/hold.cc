@@ -63,7 +63,9 @@ void announce_death_at(ipc::Word* owner) {
 }  // namespace
 
 Result<Hold> Hold::make(rdma::PeerHandle process, const Fd& arena, uint32_t thread) {
-  Fd tasks(::openat(process.directory.get(), "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto directory = rdma::open_directory(process);
+  if (!directory) return base::pass(directory.error());
+  Fd tasks(::openat(directory->get(), "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!tasks.valid()) return base::fail_errno("list the threads of a process");
   auto page = base::Mapping::shared(arena, 4096, 0, PROT_READ | PROT_WRITE);
   if (!page) return base::pass(std::move(page).error());

@@ -75,7 +75,7 @@ TEST(Seats, AllComeBack) {
 TEST(Seats, DescriptorsBoundThem) {
   EXPECT_EQ(Seats::limits_for(1u << 20).all, Seats::kMost);
   const Seats::Limits few = Seats::limits_for(20'000);
-  EXPECT_EQ(few.all, (20'000 - Seats::kReserve) / Seats::kDescriptors);
+  EXPECT_EQ(few.all, 20'000 - Seats::kReserve);
   EXPECT_GT(Seats::limits_for(256).all, 64u);
 }
 
