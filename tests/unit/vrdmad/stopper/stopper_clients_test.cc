@@ -139,20 +139,29 @@ TEST_F(StopperClients, DelayNoOther) {
   for (unsigned i = 0; i < 2 * sent; ++i) ASSERT_TRUE(report(deaf)) << i;
 }
 
-// Whatever accounts they claim to have. Control limits its accounts itself.
+// Whatever accounts they claim to have. Control limits its accounts itself. On a busy machine the
+// stopper may not get as much time as comes back; then no order is refused, and the bound holds.
 TEST_F(StopperClients, HaveABoundedTime) {
+  constexpr unsigned kAtOnce = 32;
+  constexpr auto kEnough = std::chrono::seconds(20);
+  constexpr uint64_t kOfAnOrder = 20'000'000;  // more than any takes
   const Fd client = add();
-  Reached reached = Reached::kOther;
+  bool refused = false;
   uint64_t spent = 0;
-  for (unsigned i = 0; i < 200'000 && reached == Reached::kOther; ++i) {
-    ASSERT_TRUE(send(client, vain_order(i, i)));
-    const auto answer = report(client), finish = report(client);
-    ASSERT_TRUE(answer && finish);
-    reached = answer->reached;
-    spent += finish->processor_ns;
+  const auto begun = base::Clock::steady().now();
+  for (unsigned i = 0; !refused && base::Clock::steady().now() - begun < kEnough; i += kAtOnce) {
+    for (unsigned j = 0; j < kAtOnce; ++j) ASSERT_TRUE(send(client, vain_order(i + j, i + j)));
+    for (unsigned j = 0; j < 2 * kAtOnce; ++j) {
+      const auto came = report(client);
+      ASSERT_TRUE(came);
+      refused = refused || came->reached == Reached::kRefused;
+      spent += came->processor_ns;
+    }
   }
-  EXPECT_EQ(reached, Reached::kRefused);
-  EXPECT_GE(spent, stopper::kSavedUp);
+  const std::chrono::duration<double> lasted = base::Clock::steady().now() - begun;
+  EXPECT_LE(static_cast<double>(spent), stopper::kSavedUp + kAtOnce * kOfAnOrder +
+                                            lasted.count() * stopper::kNanosecondsASecond);
+  EXPECT_TRUE(!refused || spent >= stopper::kSavedUp);
   expect_service();
 }
 
