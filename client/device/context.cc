@@ -224,6 +224,7 @@ ibv_context* open_device(VirtualDevice* device) {
 }
 
 Context::~Context() {
+  if (arena.valid()) MemoryTable::instance().leave(*arena.at<ipc::HoldWords>(ipc::kHoldOffset));
   close_descriptors();
   if (device != nullptr) drop_device(device);
 }

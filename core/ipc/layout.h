@@ -41,6 +41,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -83,6 +84,9 @@ static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
 //          kExchanging while it maps, or kMoving if for a moment there are no pages at all, then
 //          kHeld again, and at last kOver. The stopper makes it kOver only from kHeld: when the
 //          hold has lasted too long. It waits for the end of kMoving as long as that takes.
+//   rest   1 while the program has work for the hold. It makes it another number each time that it
+//          has none: the stopper ends the hold unless the work goes on within kRest. A stopper that
+//          lets programs rest makes it 1 before a hold; one that does not leaves it 0.
 //   owner  number of the stopper's thread. It is a robust futex (set_robust_list(2)): when that
 //          thread dies, the kernel sets FUTEX_OWNER_DIED here before it lets any thread go. The
 //          stopper does the same if it must let go while the state is kExchanging.
@@ -91,7 +95,9 @@ static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
 struct HoldWords {
   alignas(64) Word state;
   Word owner;
+  Word rest;
 };
+constexpr auto kRest = std::chrono::milliseconds(1);
 constexpr uint64_t kHoldOffset = 2048;
 enum class HoldPhase : uint32_t { kOver = 0, kHeld = 1, kExchanging = 2, kMoving = 3 };
 constexpr uint32_t kHoldSerials = 1u << 30;

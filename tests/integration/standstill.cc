@@ -1,8 +1,10 @@
 // Programs with several threads that register memory, for standstill.sh:
 //
-//   standstill race VDEVICE SECONDS BYTES   threads write, and the kernel for one, while another
-//                                           registers and deregisters; no write may be lost, and
-//                                           the number of late ones is printed
+//   standstill race VDEVICE SECONDS BYTES [PIECES]
+//                                           threads write, and the kernel for one, while another
+//                                           registers and deregisters, in PIECES one after the
+//                                           other between which it makes more threads; no write
+//                                           may be lost, and the number of late ones is printed
 //   standstill calls VDEVICE                threads block in system calls: none may be disturbed
 //   standstill falls VDEVICE HOW            registers memory that cannot be put in place because of
 //                                           HOW
@@ -97,10 +99,11 @@ size_t in_place(const uint8_t* memory, size_t size) {
 
 constexpr unsigned kWriters = 4;
 constexpr size_t kStep = 1024;  // bytes between two words of one writer
+constexpr unsigned kMostWriters = kStep / 64;
 
 struct Race {
   uint8_t* memory = nullptr;
-  size_t size = 0;
+  size_t size = 0, pieces = 1;
   std::atomic<bool> over = false;
   std::atomic<uint64_t> stores = 0, late = 0, lost = 0, blocks = 0, bad_blocks = 0;
 };
@@ -170,9 +173,17 @@ bool run_round(const Device& device, Race& race) {
   for (unsigned i = 0; i < kWriters; ++i) threads.emplace_back([&, i] { write_words(race, i); });
   threads.emplace_back([&] { read_blocks(race, pipe[0]); });
   threads.emplace_back([&] { send_blocks(race, pipe[1]); });
-  ibv_mr* const mr = device.add(race.memory, race.size);
+  std::vector<ibv_mr*> mrs;
+  const size_t piece = race.size / race.pieces;
+  for (size_t i = 0; i < race.pieces; ++i) {
+    mrs.push_back(device.add(race.memory + i * piece, piece));
+    if (const unsigned next = kWriters + static_cast<unsigned>(i) / 4;
+        race.pieces > 1 && i % 4 == 3 && next < kMostWriters)
+      threads.emplace_back([&race, next] { write_words(race, next); });
+  }
   const bool there = in_place(race.memory, race.size) == race.size;
-  if (ibv_dereg_mr(mr) != 0) fail("deregister");
+  for (ibv_mr* const mr : mrs)
+    if (ibv_dereg_mr(mr) != 0) fail("deregister");
   ::usleep(2000);  // the daemon limits its time for this
   race.over = true;
   for (auto& thread : threads) thread.join();
@@ -181,7 +192,7 @@ bool run_round(const Device& device, Race& race) {
   return there;
 }
 
-int run_race(const Device& device, double seconds, size_t size) {
+int run_race(const Device& device, double seconds, size_t size, size_t pieces) {
   sigset_t term;
   ::sigemptyset(&term);
   ::sigaddset(&term, SIGTERM);
@@ -194,6 +205,7 @@ int run_race(const Device& device, double seconds, size_t size) {
     });
   Race race;
   race.size = size;
+  race.pieces = pieces;
   uint64_t there = 0, rounds = 0;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   const auto told = [] {
@@ -485,8 +497,9 @@ int main(int argc, char** argv) {
   const std::string what = argv[1];
   const Device device(argv[2]);
   int status = 2;
-  if (what == "race" && argc == 5)
-    status = run_race(device, std::atof(argv[3]), std::strtoul(argv[4], nullptr, 10));
+  if (what == "race" && (argc == 5 || argc == 6))
+    status = run_race(device, std::atof(argv[3]), std::strtoul(argv[4], nullptr, 10),
+                      argc == 6 ? std::strtoul(argv[5], nullptr, 10) : 1);
   else if (what == "calls")
     status = run_calls(device);
   else if (what == "falls" && argc == 4)

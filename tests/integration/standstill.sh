@@ -45,6 +45,19 @@ none_late
 late=$(counter va mr_reached_lost)
 [[ $(awk '{ print $3 }' "$T/race.out") -gt 0 || $late -gt 0 ]] || fail "nothing was put in place: $(<"$T/race.out") $(reached va)"
 
+say "small ranges in a row share holds, and no write of a thread that is made meanwhile is lost"
+holds_of() { # COMMAND...: the number of holds that it takes
+  local before
+  before=$(counter va holds)
+  "$@" >"$T/race.out" || fail "a write was lost: $(<"$T/race.out")"
+  echo $(($(counter va holds) - before))
+}
+LIMIT=$((seconds + 60)) holds=$(holds_of on a nobody "$T/standstill" race va "$seconds" 8388608 32)
+none_late
+pieces=$((32 * $(awk '{ print $1 }' "$T/race.out")))
+say "$holds holds for $pieces ranges: $(<"$T/race.out")"
+[[ $holds -gt 0 && $holds -lt $pieces ]] || fail "$holds holds for $pieces ranges"
+
 say "what cannot be held is reached, and its reason counted"
 for how in traced busy_call waitall vfork; do
   reason=${how/waitall/busy_call}

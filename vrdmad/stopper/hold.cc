@@ -30,6 +30,7 @@ using ipc::Reached;
 
 namespace {
 
+constexpr auto kLook = std::chrono::milliseconds(1);  // between two looks at a hold that lasts
 constexpr int kInterrupted = SIGTRAP | PTRACE_EVENT_STOP << 8;  // si_status after PTRACE_INTERRUPT
 constexpr unsigned long kWorkerOfTheKernel = 0x10 | 0x4000;     // PF_IO_WORKER, PF_USER_WORKER
 
@@ -313,6 +314,7 @@ Reached Hold::stop(uint32_t serial) {
   serial_ = serial;
   words().owner.store(static_cast<uint32_t>(::gettid()));
   announce_death_at(&words().owner);
+  words().rest.store(1);
   words().state.store(ipc::hold_word(HoldPhase::kHeld, serial));
   return Reached::kNot;
 }
@@ -338,9 +340,17 @@ bool Hold::one_has_ended() const {
 void Hold::keep(const std::function<bool()>& hurry) {
   const auto began = Clock::now();
   const uint32_t held = ipc::hold_word(HoldPhase::kHeld, serial_);
+  uint32_t rest = 1;
+  auto rests_since = began;
   while (!is_over()) {
-    const auto lasted = Clock::now() - began;
-    if (lasted >= kLongest || hurry()) {
+    const auto looked = Clock::now();
+    const auto lasted = looked - began;
+    if (const uint32_t said = words().rest.load(); said != rest) {
+      rest = said;
+      rests_since = looked;
+    }
+    const bool rested = rest > 1 && looked - rests_since >= ipc::kRest;
+    if (lasted >= kLongest || rested || hurry()) {
       uint32_t expected = held;
       if (words().state.compare_exchange_strong(expected,
                                                 ipc::hold_word(HoldPhase::kOver, serial_)))
@@ -351,8 +361,7 @@ void Hold::keep(const std::function<bool()>& hurry) {
     const bool may_end = now != ipc::hold_word(HoldPhase::kMoving, serial_);
     if ((lasted >= kHardest && may_end) || !rdma::is_alive(process_.pidfd) || one_has_ended())
       break;
-    if (now != ipc::hold_word(HoldPhase::kOver, serial_))
-      wait_while(words().state, now, std::chrono::milliseconds(1));
+    if (now != ipc::hold_word(HoldPhase::kOver, serial_)) wait_while(words().state, now, kLook);
   }
 }
 

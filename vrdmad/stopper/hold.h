@@ -40,8 +40,8 @@ class Hold {
   // Stops all other threads of the process. kNot: they are stopped, and the words say so under
   // `serial`. Otherwise some may have been stopped, and run again after let_go().
   [[nodiscard]] ipc::Reached stop(uint32_t serial);
-  // Returns when the program is done, has died or has exceeded its time, or when `hurry` returns
-  // true.
+  // Returns when the program is done, has died, has rested or has exceeded its time, or when
+  // `hurry` returns true.
   void keep(const std::function<bool()>& hurry);
   void let_go();
 

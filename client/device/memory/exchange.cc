@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <ctime>
 #include <span>
+#include <utility>
 
 #include "client/device/memory/raw_memory.h"
 #include "client/device/memory/table.h"
@@ -21,6 +22,9 @@ namespace {
 constexpr uint64_t kChunk = 16u << 20;
 // Bytes beside a range that may be converted with it.
 constexpr uint64_t kNeighbourhood = 256u << 10;
+
+// Bytes of an exchange after which the threads may rest.
+constexpr uint64_t kSmall = 2 * kNeighbourhood;
 
 // Whether [start, end) is still what it was found to be.
 bool is_plain(uint64_t start, uint64_t end, int prot) {
@@ -47,6 +51,21 @@ bool read_pages(uint64_t start, uint64_t end, std::span<uint64_t> pages) {
 }
 // In memory or in swap.
 constexpr bool exists(uint64_t page) { return (page >> 62) != 0; }
+
+// Whether beside `one` at most seven pages of [start, end) are missing for each that exists: what
+// is exchanged while threads are held is allocated first.
+bool is_mostly_there(const Mapped& one, uint64_t start, uint64_t end) {
+  std::array<uint64_t, kNeighbourhood / kPage> pages;
+  uint64_t there = (one.end - one.start) / kPage;
+  const auto count = [&](uint64_t from, uint64_t to) {
+    if (from >= to || !read_pages(from, to, pages)) return;
+    there += static_cast<uint64_t>(
+        std::count_if(pages.begin(), pages.begin() + (to - from) / kPage, exists));
+  };
+  count(start, one.start);
+  count(one.end, end);
+  return 8 * there >= (end - start) / kPage;
+}
 
 // Blocks writers of a range until it is destroyed. A process with one thread needs no protection.
 class WritersHeld {
@@ -133,6 +152,10 @@ bool MemoryTable::convert(const Mapped& one, const Asker& asker, ipc::Reached* w
   const int userfaultfd = alone ? -1 : open_userfaultfd();
   uint64_t start = one.start, end = one.end;
   if (userfaultfd < 0) widen(one, &start, &end);
+  if (!alone && userfaultfd < 0 && !is_mostly_there(one, start, end)) {
+    start = one.start;
+    end = one.end;
+  }
   if (alone || userfaultfd >= 0) {
     *why = ipc::Reached::kOther;
     const uint64_t reached = convert_guarded(one, start, end, userfaultfd, alone);
@@ -252,7 +275,7 @@ uint64_t MemoryTable::convert_chunk(uint64_t start, uint64_t end, int prot, cons
   uint64_t at = start;
   {
     const SignalsBlocked no_signals;
-    Standstill still(asker.session, asker.words);
+    Standstill still = holds_.begin(asker);
     if (still.reached() == ipc::Reached::kNot && !exchange_.try_lock()) {
       *why = ipc::Reached::kNot;
     } else if (still.reached() == ipc::Reached::kNot) {
@@ -264,6 +287,7 @@ uint64_t MemoryTable::convert_chunk(uint64_t start, uint64_t end, int prot, cons
       }
     }
     if (still.reached() != ipc::Reached::kNot) *why = still.reached();
+    holds_.end(std::move(still), at == end && end - start <= kSmall);
   }
   if (at < end) {
     const std::lock_guard lock(exchange_);
@@ -345,7 +369,7 @@ uint64_t MemoryTable::give_back_held(const Mapped& one, const Asker& asker) {
     if (copy == MAP_FAILED) return at;
     {
       const SignalsBlocked no_signals;
-      Standstill still(asker.session, asker.words);
+      Standstill still = holds_.begin(asker);
       if (still.reached() == ipc::Reached::kNot && exchange_.try_lock()) {
         const std::lock_guard lock(exchange_, std::adopt_lock);
         watch_.uncover(begun, chunk_end);
@@ -356,6 +380,7 @@ uint64_t MemoryTable::give_back_held(const Mapped& one, const Asker& asker) {
         }
         if (at < chunk_end) (void)watch_.cover(at, chunk_end);
       }
+      holds_.end(std::move(still), false);
     }
     if (at > begun) {
       const std::lock_guard lock(exchange_);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -149,7 +150,23 @@ bool Spare::recall(uint8_t* out, uint64_t length) {
   return true;
 }
 
-Standstill::Standstill(Session& session, ipc::HoldWords& words) : words_(words) {
+namespace {
+
+// That threads are held together while the program runs between exchanges.
+constexpr auto kLongestRow = std::chrono::milliseconds(20);
+
+// Of this process; 0: not known.
+uint64_t count_threads() {
+  struct stat status {};
+  if (raw::call(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &status, 0) != 0 ||
+      status.st_nlink <= 2)
+    return 0;
+  return status.st_nlink - 2;
+}
+
+}  // namespace
+
+Standstill::Standstill(Session& session, ipc::HoldWords& words) : words_(&words) {
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kHold;
@@ -163,32 +180,79 @@ Standstill::Standstill(Session& session, ipc::HoldWords& words) : words_(words) 
   }
   // If the hold has ended already, the first exchange shows it.
   serial_ = reply.hold.serial;
-  owner_ = words_.owner.load();
+  owner_ = words_->owner.load();
   reached_ = (owner_ & FUTEX_OWNER_DIED) == 0 ? Reached::kNot : Reached::kLost;
+  threads_ = count_threads();
+  began_ = std::chrono::steady_clock::now();
 }
+
+Standstill::Standstill(Standstill&& other) noexcept
+    : words_(other.words_),
+      reached_(other.reached_),
+      serial_(std::exchange(other.serial_, 0)),
+      owner_(other.owner_),
+      threads_(other.threads_),
+      rests_(other.rests_),
+      began_(other.began_) {}
 
 Standstill::~Standstill() {
   if (serial_ == 0) return;
   uint32_t held = ipc::hold_word(HoldPhase::kHeld, serial_);
-  if (words_.state.compare_exchange_strong(held, ipc::hold_word(HoldPhase::kOver, serial_)))
-    (void)::syscall(SYS_futex, &words_.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  if (words_->state.compare_exchange_strong(held, ipc::hold_word(HoldPhase::kOver, serial_)))
+    (void)::syscall(SYS_futex, &words_->state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 bool Standstill::begin_exchange(HoldPhase as) {
   uint32_t held = ipc::hold_word(HoldPhase::kHeld, serial_);
   begun_ = ipc::hold_word(as, serial_);
-  const bool begun = reached_ == Reached::kNot && words_.owner.load() == owner_ &&
-                     words_.state.compare_exchange_strong(held, begun_);
+  const bool begun = reached_ == Reached::kNot && words_->owner.load() == owner_ &&
+                     words_->state.compare_exchange_strong(held, begun_);
   if (!begun && reached_ == Reached::kNot) reached_ = Reached::kLost;
   return begun;
 }
 
 bool Standstill::end_exchange() {
-  const bool in_time = words_.owner.load() == owner_;
+  const bool in_time = words_->owner.load() == owner_;
   uint32_t begun = begun_;
-  (void)words_.state.compare_exchange_strong(begun, ipc::hold_word(HoldPhase::kHeld, serial_));
+  (void)words_->state.compare_exchange_strong(begun, ipc::hold_word(HoldPhase::kHeld, serial_));
   if (!in_time) reached_ = Reached::kLost;
   return in_time;
+}
+
+bool Standstill::is_held() const {
+  return reached_ == Reached::kNot && words_->owner.load() == owner_ &&
+         words_->state.load() == ipc::hold_word(HoldPhase::kHeld, serial_);
+}
+
+bool Standstill::rest() {
+  if (!is_held() || threads_ == 0 || words_->rest.load() == 0 ||
+      std::chrono::steady_clock::now() - began_ >= kLongestRow)
+    return false;
+  words_->rest.store(++rests_ + 1);
+  return true;
+}
+
+// Held threads neither end nor make others. So if there are as many as at first, only this one
+// runs.
+bool Standstill::go_on() {
+  words_->rest.store(1);
+  return is_held() && count_threads() == threads_;
+}
+
+Standstill Holds::begin(const Asker& asker) {
+  in_a_row_ = std::chrono::steady_clock::now() - ended_ < ipc::kRest;
+  if (resting_ && resting_->go_on()) {
+    Standstill still = std::move(*resting_);
+    resting_.reset();
+    return still;
+  }
+  resting_.reset();
+  return {asker.session, asker.words};
+}
+
+void Holds::end(Standstill still, bool may_rest) {
+  ended_ = std::chrono::steady_clock::now();
+  if (may_rest && in_a_row_ && still.rest()) resting_.emplace(std::move(still));
 }
 
 // The program's memory has bytes that a sanitizer protects.

@@ -11,7 +11,9 @@
 // as in Podman's containers, they are moved aside, and for a moment no pages are mapped.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "core/base/fd.h"
 #include "core/ipc/layout.h"
@@ -20,6 +22,12 @@
 namespace vrdma::client {
 
 class Session;
+
+// The session whose daemon holds this process's other threads, and its words.
+struct Asker {
+  Session& session;
+  ipc::HoldWords& words;
+};
 
 // Resources of an exchange besides the hold; allocated before it.
 class Spare {
@@ -72,8 +80,8 @@ class Standstill {
   // Sends kHold to the daemon. `words` are those of the session.
   Standstill(Session& session, ipc::HoldWords& words);
   ~Standstill();  // the threads run on
-  Standstill(const Standstill&) = delete;
-  Standstill& operator=(const Standstill&) = delete;
+  Standstill(Standstill&& other) noexcept;
+  Standstill& operator=(Standstill&&) = delete;
 
   // kNot: the threads are held, or were a moment ago.
   [[nodiscard]] ipc::Reached reached() const { return reached_; }
@@ -82,10 +90,45 @@ class Standstill {
   // False: the hold may have ended during the exchange.
   [[nodiscard]] bool end_exchange();
 
+  // This thread runs on in the program, the others do not until ipc::kRest is over. False: they are
+  // not held, or were held long enough, or the daemon does not know of rests.
+  [[nodiscard]] bool rest();
+  // After rest(), with signals blocked. False: the threads run, or the program has made another.
+  [[nodiscard]] bool go_on();
+  [[nodiscard]] bool is_of(const ipc::HoldWords& words) const { return words_ == &words; }
+
  private:
-  ipc::HoldWords& words_;
+  [[nodiscard]] bool is_held() const;
+
+  ipc::HoldWords* words_;
   ipc::Reached reached_ = ipc::Reached::kRefused;
   uint32_t serial_ = 0, owner_ = 0, begun_ = 0;
+  uint64_t threads_ = 0;  // of the process while all others are held; 0: not known
+  uint32_t rests_ = 0;
+  std::chrono::steady_clock::time_point began_;
+};
+
+// To hold many threads takes far longer than a small exchange, and programs register many small
+// ranges in a row. So the threads rest after a small exchange that followed another one within
+// ipc::kRest. If the next comes as soon, it finds them held. If not, they were held needlessly, at
+// most once in a row of exchanges.
+class Holds {
+ public:
+  // Holds the other threads, or finds them at rest. With signals blocked. An exchange keeps the
+  // Standstill on its stack: what it writes elsewhere may be in the pages that it exchanges.
+  [[nodiscard]] Standstill begin(const Asker& asker);
+  // The exchange is over. `may_rest`: it was small.
+  void end(Standstill still, bool may_rest);
+  void let_go() { resting_.reset(); }
+  // The same, if the hold is of a session that ends.
+  void let_go(const ipc::HoldWords& words) {
+    if (resting_ && resting_->is_of(words)) resting_.reset();
+  }
+
+ private:
+  std::optional<Standstill> resting_;
+  std::chrono::steady_clock::time_point ended_;  // the exchange before
+  bool in_a_row_ = false;
 };
 
 // `was` is a copy of the old pages, `is` their present contents. Applies the difference to `now`,

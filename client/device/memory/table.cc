@@ -74,6 +74,11 @@ void MemoryTable::provide(base::Fd arena, base::Fd device) {
   device_ = std::move(device);
 }
 
+void MemoryTable::leave(const ipc::HoldWords& words) {
+  const std::lock_guard lock(mutex_);
+  holds_.let_go(words);
+}
+
 int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const Asker& asker,
                          ipc::Way* way, ipc::Reached* why) {
   *way = ipc::Way::kReached;
@@ -184,6 +189,7 @@ void MemoryTable::advise_arena(int advice) {
 
 void MemoryTable::before_fork() {
   mutex_.lock();
+  holds_.let_go();
   fork_pipe_[0] = fork_pipe_[1] = -1;
   if (!converted_) return;
   if (::pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;

@@ -16,8 +16,9 @@
 // are blocked). Otherwise, if the vdevice may use userfaultfd(2), the range is write-protected, so
 // that writers wait until the new mapping is in place. Otherwise the daemon holds the other threads
 // (standstill.h), for a chunk of the range at a time, until the watcher sees what happens to the
-// pages. If it cannot, the memory is reached. The converting thread writes only to its stack
-// meanwhile, so a range in the mapping of that stack is never converted.
+// pages; small ranges that follow each other share a hold. If it cannot, the memory is reached. The
+// converting thread writes only to its stack meanwhile, so a range in the mapping of that stack is
+// never converted.
 //
 // What the daemon reaches is not converted meanwhile: a reach thread would store into pages that
 // are being exchanged.
@@ -47,14 +48,6 @@
 
 namespace vrdma::client {
 
-class Session;
-
-// The session whose daemon holds this process's other threads, and its words.
-struct Asker {
-  Session& session;
-  ipc::HoldWords& words;
-};
-
 class MemoryTable {
  public:
   static MemoryTable& instance();
@@ -63,6 +56,8 @@ class MemoryTable {
   [[nodiscard]] int arena() const { return arena_.file().get(); }
   // `device` is an open /dev/userfaultfd, or invalid.
   void provide(base::Fd arena, base::Fd device);
+  // The session with these words ends.
+  void leave(const ipc::HoldWords& words);
 
   // Prepares [addr, addr + length) for a registration. 0 and the way, or EFAULT: a part is not
   // mapped, not readable, or not writable though `writable`. `why`: the reason if not kInPlace.
@@ -127,6 +122,7 @@ class MemoryTable {
   std::atomic<bool> restored_ = false;  // see look_again()
   Ranges kept_out_;                     // what is not converted
   Spare spare_;
+  Holds holds_;
   int fork_pipe_[2] = {-1, -1};
 };
 
