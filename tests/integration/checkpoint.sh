@@ -96,11 +96,15 @@ begin_server() { # NAME RPING...
 begin_client() { # NAME COUNT
   spawn "$1" b root setsid stdbuf -oL rping -c -a 10.0.0.1 -p $PORT -v -V -C "$2"
 }
-# end_rping NAME COUNT: both end after so many, without an error.
+ended_or_pinged() { ended "${PID[$1]}" || has_pinged "$1" "$2"; }
+# end_rping NAME COUNT: both go on, and end after so many, without an error.
 end_rping() {
-  local end
+  local end before
   for end in a b; do
-    wait_until 60 ended "${PID[$1-$end]}" || fail "$1-$end does not end after $(pings "$1-$end"): $(ctl conn list)"
+    until ended "${PID[$1-$end]}"; do
+      before=$(pings "$1-$end")
+      wait_until 20 ended_or_pinged "$1-$end" $((before + 1)) || fail "$1-$end does not end after $before: $(ctl conn list)"
+    done
     wait "${PID[$1-$end]}" 2>/dev/null || true
     unset "PID[$1-$end]"
     [[ $(pings "$1-$end") -eq $2 ]] || fail "$1-$end: $(pings "$1-$end") of $2"

@@ -18,7 +18,7 @@ join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
 
 put() { timeout 60 "$put_claim" "$R" "$@"; }
 hook() { timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" "$@"; }
-container() { spawn "$1" "$2" root sleep 1000; wait_until 5 in_netns "$1" "$2" || fail "$1 does not start"; }
+container() { spawn "$1" "$2" root sleep 1000; wait_until 20 in_netns "$1" "$2" || fail "$1 does not start"; }
 in_netns() { [[ $(stat -Lc %i "/proc/${PID[$1]}/ns/net") == "$(stat -Lc %i "/run/netns/$(ns "$2")")" ]]; }
 dies() { kill -9 "${PID[$1]}"; reap "$1" 5; }
 restart() { kill_daemon; start_daemon "${options[@]}"; }

@@ -34,7 +34,7 @@ join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
 
 hook() { timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" "$@"; }
 as_user() { setpriv --reuid 1001 --regid 1001 --clear-groups "$@"; }
-container() { spawn "$1" "$2" root sleep 1000; wait_until 5 in_netns "$1" "$2" || fail "$1 does not start"; }
+container() { spawn "$1" "$2" root sleep 1000; wait_until 20 in_netns "$1" "$2" || fail "$1 does not start"; }
 in_netns() { [[ $(stat -Lc %i "/proc/${PID[$1]}/ns/net") == "$(stat -Lc %i "/run/netns/$(ns "$2")")" ]]; }
 dies() { kill -9 "${PID[$1]}"; reap "$1" 5; }
 count() { ctl vdev list -o json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))'; }
@@ -283,7 +283,7 @@ as_user unshare --user --net true 2>/dev/null || skip "users cannot make namespa
 setpriv --reuid 1001 --regid 1001 --clear-groups unshare --user --map-root-user --net sleep 1000 &
 PID[theirs]=$!
 theirs() { [[ $(stat -Lc %i "/proc/${PID[theirs]}/ns/net" 2>/dev/null) != "$(stat -Lc %i /proc/self/ns/net)" && $(<"/proc/${PID[theirs]}/comm") == sleep ]]; }
-wait_until 5 theirs || fail "the user's container does not start"
+wait_until 20 theirs || fail "the user's container does not start"
 loose_commands eth0 1500 | nsenter --net="/proc/${PID[theirs]}/ns/net" ip -batch -
 nsenter --net="/proc/${PID[theirs]}/ns/net" ip address add 10.0.2.100/24 dev eth0
 got=$(user_hook setup c3 "${PID[theirs]}" -- done) || fail "refused: $got"
@@ -305,7 +305,7 @@ user_container() { # NAME USER: also a namespace of that name
   setpriv --reuid "$2" --regid "$2" --clear-groups unshare --user --map-root-user --net sleep 1000 &
   PID[$1]=$!
   is_apart() { [[ $(stat -Lc %i "/proc/${PID[$1]}/ns/net") != "$(stat -Lc %i /proc/self/ns/net)" && $(<"/proc/${PID[$1]}/comm") == sleep ]]; }
-  wait_until 5 is_apart "$1" || fail "$1 does not start"
+  wait_until 20 is_apart "$1" || fail "$1 does not start"
   NAMESPACES+=("$(ns "$1")")
   ip netns attach "$(ns "$1")" "${PID[$1]}"
 }

@@ -26,7 +26,7 @@ user_container() { # NAME USER: a process in a namespace of the user
   setpriv --reuid "$2" --regid "$2" --clear-groups unshare --user --map-root-user --net sleep 1000 >/dev/null 2>&1 &
   PID[$1]=$!
   is_apart() { [[ $(stat -Lc %i "/proc/${PID[$1]}/ns/net") != "$(stat -Lc %i /proc/self/ns/net)" && $(<"/proc/${PID[$1]}/comm") == sleep ]]; }
-  wait_until 5 is_apart "$1" || fail "$1 does not start"
+  wait_until 20 is_apart "$1" || fail "$1 does not start"
 }
 hook() { user_of "$1" timeout 60 python3 "$T/hook_texts.py" "$R/hook.sock" "${@:2}"; } # USER PID COMMAND WORD
 labels() { ctl vdev list -o json | python3 -c '
