@@ -100,10 +100,12 @@ for _ in {1..20}; do
 done
 mapfile -t times < <(printf '%s\n' "${times[@]}" | sort -n)
 say "vdev list of a thousand: ${times[0]} to ${times[-1]} ms"
-# Neither a list nor the daemon's end waits for the end of what served the list before; see api/keep_grpc.h.
-[[ ${times[-1]} -lt 5000 ]] || fail "a vdev list took ${times[-1]} ms"
+# Neither a list nor the daemon's end waits for the end of what served the list before, which takes 10 s; see
+# api/keep_grpc.h. On a busy machine the longest takes some times as long as the shortest.
+bound=$((5000 + 10 * times[0]))
+[[ ${times[-1]} -lt $bound ]] || fail "a vdev list took ${times[-1]} ms"
 began=${EPOCHREALTIME/./}
 stop_daemon
 took=$(((${EPOCHREALTIME/./} - began) / 1000))
 say "vrdmad ended in $took ms"
-[[ $took -lt 5000 ]] || fail "vrdmad ended in $took ms"
+[[ $took -lt $bound ]] || fail "vrdmad ended in $took ms"

@@ -28,7 +28,7 @@ user_container() { # NAME USER: a process in a namespace of the user
   is_apart() { [[ $(stat -Lc %i "/proc/${PID[$1]}/ns/net") != "$(stat -Lc %i /proc/self/ns/net)" && $(<"/proc/${PID[$1]}/comm") == sleep ]]; }
   wait_until 20 is_apart "$1" || fail "$1 does not start"
 }
-hook() { user_of "$1" timeout 60 python3 "$T/hook_texts.py" "$R/hook.sock" "${@:2}"; } # USER PID COMMAND WORD
+hook() { user_of "$1" python3 "$T/hook_texts.py" "$R/hook.sock" "${@:2}"; } # USER PID COMMAND WORD
 labels() { ctl vdev list -o json | python3 -c '
 import json, sys
 print(*sorted(str((v["name"], v.get("labels"), v["tenant"])) for v in json.load(sys.stdin)), sep="\n")'; }
