@@ -116,8 +116,9 @@ ROWS = [
     (r"integration\.idle", "all", "an idle vdevice that costs processor time"),
     (r"integration\.hostile\.nobody", "release=gate dev=all", ""),
     (r"integration\.hostile\.root", "all", "the same attacks by root of a namespace"),
+    (r"integration\.hostile_many", "all", "the same attacks from many vdevices at once: a pool without a share of a user"),
     (r"integration\.hostile$", "tsan=all", "a race of the daemon that only an attack meets"),
-    (r"integration\.hostile_(seats|anchors|becomes|hook_state|returns|quotas|stream)", "gate", ""),
+    (r"integration\.hostile_(seats|share|anchors|becomes|hook_state|returns|quotas|stream)", "gate", ""),
     (r"integration\.hostile_", "all", "one attack each, which its name says"),
 
     # The network.

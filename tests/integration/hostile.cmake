@@ -10,6 +10,8 @@ foreach(user root nobody)
   vrdma_integration(hostile.${user} hostile ${user} $<TARGET_FILE:vrdma_hostile>
                     SPINS)
 endforeach()
+vrdma_integration(hostile_share hostile/share)
+vrdma_integration(hostile_many hostile nobody $<TARGET_FILE:vrdma_hostile> --vdevices 6 SPINS)
 
 # One attack each.
 add_executable(vrdma_hostile_snoop hostile/client.cc hostile/connections.cc hostile/snoop.cc)

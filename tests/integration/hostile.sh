@@ -1,6 +1,7 @@
 #!/bin/bash
-# hostile.sh root|nobody PROGRAM [SEED [ATTACK...]]: a tenant violates every protocol and disturbs
-# no other tenant. Without arguments, VRDMA_ATTACKS names the attacks to run.
+# hostile.sh root|nobody PROGRAM [--vdevices N] [SEED [ATTACK...]]: a tenant violates every protocol and disturbs
+# no other tenant. It does so from N vdevices at once, each attack from all of them. Without arguments, VRDMA_ATTACKS names
+# the attacks to run.
 #
 #      netns c             netns a                 netns b
 #   +-----------+       +---------------+       +---------------+
@@ -12,6 +13,11 @@ setup
 user=$1
 program=$2
 shift 2
+vdevices=1
+if [[ ${1:-} == --vdevices ]]; then
+  vdevices=$2
+  shift 2
+fi
 # shellcheck disable=SC2086
 [[ $# -gt 0 || -z ${VRDMA_ATTACKS:-} ]] || set -- 1 $VRDMA_ATTACKS
 start_daemon
@@ -20,6 +26,12 @@ netns_add c
 join c eth0 10.0.1.3/24 a eth1 10.0.1.1/24
 vdev_create vc c eth0 --tenant evil --fabric shared --allow raw-packet
 socket=$(socket_of vc)
+for ((i = 1; i < vdevices; ++i)); do
+  netns_add "c$i"
+  loose "c$i" eth0
+  ip_in "c$i" address add "10.0.2.$i/24" dev eth0
+  vdev_create "vc$i" "c$i" eth0 --tenant evil --fabric shared --allow raw-packet
+done
 cp "$program" "$T/hostile"
 
 # A well-behaved pair that exchanges data again and again until the attacks are over.
@@ -47,7 +59,14 @@ PID[connecting]=$!
 attack() { LIMIT=280 on c "$user" env -u LD_PRELOAD "$T/hostile" "$socket" "$@"; }
 counter() { ctl vdev show vc -o json | tr -d ' \n' | grep -oE "\"(name|counter)\":\"$1\"[^}]*" || true; }
 before=$(holdings)
+for ((i = 1; i < vdevices; ++i)); do
+  spawn "evil$i" "c$i" "$user" env -u LD_PRELOAD "$T/hostile" "$(socket_of "vc$i")" "$@"
+done
 attack "$@" | tee "$T/attack.log" || fail "an attack had an effect"
+for ((i = 1; i < vdevices; ++i)); do
+  reap "evil$i" 280
+  [[ $REAPED -eq 0 ]] || fail "an attack from another vdevice had an effect: $(grep -E '^(!!|FAILED)' "$T/evil$i.log")"
+done
 [[ ! -e $T/disturbed ]] || { tail -n 20 "$T/pingpong.log"; fail "a well-behaved pair was disturbed"; }
 touch "$T/over"
 wait_until 30 ended "${PID[pairs]}" || fail "a well-behaved pair stands still"

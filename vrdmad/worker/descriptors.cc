@@ -43,4 +43,10 @@ bool has_descriptors_for(size_t count) {
   return true;
 }
 
+bool is_within_share(size_t taken, size_t its, size_t count) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  return taken + count <= limit.rlim_cur / 2 || its + count <= limit.rlim_cur / 8;
+}
+
 }  // namespace vrdma::vrdmad

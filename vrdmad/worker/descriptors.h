@@ -15,4 +15,9 @@ constexpr size_t kSessionDescriptors = 16;  // those of a session without channe
 // Whether this process could have `count` more descriptors, and the spare ones.
 [[nodiscard]] bool has_descriptors_for(size_t count);
 
+// The share of a tenant whose fabric has others: while half of the descriptors that this process
+// may have are free, each gets what it asks for; of the rest it gets some only as long as it has
+// less than an eighth of all. `taken`: of all tenants; `its`: of this one.
+[[nodiscard]] bool is_within_share(size_t taken, size_t its, size_t count);
+
 }  // namespace vrdma::vrdmad

@@ -21,7 +21,7 @@ int SessionObjects::create_channel(Answer* answer) {
   for (const rdma::Context* context : vdevice_->device.contexts)
     channels += context->channels.count();
   if (channels >= vdevice_->ledger.limit(Kind::kCq)) return ENOMEM;
-  if (!has_descriptors_for(2)) return ENOMEM;
+  if (!vdevice_->may_have_descriptors(2)) return ENOMEM;
   auto ends = ipc::make_event_ends(kMostCqsOfChannel);
   if (!ends) return ends.error().code();
   auto channel = std::make_unique<rdma::Channel>();

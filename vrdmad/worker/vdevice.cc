@@ -30,6 +30,13 @@ Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provision
 }
 Vdevice::~Vdevice() = default;
 
+size_t Vdevice::descriptors() const {
+  size_t sum = 0;
+  for (const rdma::Context* context : device.contexts)
+    sum += kSessionDescriptors + context->channels.count();
+  return sum;
+}
+
 void Vdevice::apply_limits(bool limited) {
   const uint64_t mr_rate = provisioning::bound(ledger, Kind::kMrRate);
   registrations.change(lane.loop().now(), mr_rate, mr_rate);

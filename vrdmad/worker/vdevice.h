@@ -1,6 +1,8 @@
 // A vdevice as its worker runs it: the verbs device, what it may use, and who uses it.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +21,7 @@
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/stopper/stopper.h"
 #include "vrdmad/worker/cpu_pace.h"
+#include "vrdmad/worker/descriptors.h"
 #include "vrdmad/worker/pacer.h"
 #include "vrdmad/worker/vdevice_page.h"
 
@@ -64,6 +67,8 @@ struct Vdevice {
   std::shared_ptr<rdma::ReachThreads> reach_threads;
   Intake::AccountRef intake;  // never null
   Stopper::AccountRef stops;  // never null
+  // Whether its tenant may have `count` more descriptors of this process.
+  std::function<bool(size_t count)> may_have_descriptors = has_descriptors_for;
   bool gone = false;
   // Queue pairs may have peers to which only a network leads, not on this host alone; of those
   // that do not belong to the fabric, only these, or all if there are none.
@@ -80,6 +85,8 @@ struct Vdevice {
   Vdevice(transport::Runner& runner, const std::string& tenant, provisioning::Ledger limits,
           const Rates& rates, std::shared_ptr<VdevicePage> shown = std::make_shared<VdevicePage>());
   ~Vdevice();
+  // Those of this process that its sessions have.
+  [[nodiscard]] size_t descriptors() const;
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);
   // From now on `reaches_network`, has these peers, and is in its multicast groups there. Queue

@@ -113,6 +113,9 @@ void Worker::on(const AddVdevice& message, Beside beside) {
   vdevice->intake = std::make_shared<Intake::Account>(
       settings_.intake, part(parts->page.get(), &VdevicePage::intake_unfinished));
   vdevice->stops = std::make_shared<Stopper::Account>(settings_.stopper);
+  vdevice->may_have_descriptors = [this, tenant = message.tenant](size_t count) {
+    return may_have_descriptors(tenant, count);
+  };
   rdma::Device& device = vdevice->device;
   device.name = message.name;
   device.tenant = message.tenant;
@@ -208,12 +211,26 @@ void Worker::on(const RoceSocket& message, Beside beside) {
   vdevice->network->open(message.address, std::move(beside[0]), std::move(all));
 }
 
+bool Worker::may_have_descriptors(const std::string& tenant, size_t count) const {
+  size_t taken = 0, its = 0;
+  bool has_others = false;
+  for (const auto& [id, vdevice] : vdevices_) {
+    taken += vdevice->descriptors();
+    if (vdevice->device.tenant == tenant)
+      its += vdevice->descriptors();
+    else
+      has_others = true;
+  }
+  return (!has_others || is_within_share(taken, its, count)) && has_descriptors_for(count);
+}
+
 Session::Host Worker::host_of(const Vdevice& vdevice, const Sessions& sessions) {
   return {runner_,
           settings_,
           sessions,
-          [this](const WantKit& wish, std::function<void(base::Result<SessionKit>)> then) {
-            if (!has_descriptors_for(kSessionDescriptors * (wanting_.size() + 1)))
+          [this, tenant = vdevice.device.tenant](
+              const WantKit& wish, std::function<void(base::Result<SessionKit>)> then) {
+            if (!may_have_descriptors(tenant, kSessionDescriptors * (wanting_.size() + 1)))
               return then(base::fail(ENFILE, "the worker has no descriptors for one more session"));
             wanting_[wish.connection] = std::move(then);
             tell_(wish);

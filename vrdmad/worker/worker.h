@@ -94,6 +94,7 @@ class Worker {
   void forget(Session* over);
   void end_silent();
   void note_work();
+  [[nodiscard]] bool may_have_descriptors(const std::string& tenant, size_t count) const;
   [[nodiscard]] Session::Host host_of(const Vdevice& vdevice, const Sessions& sessions);
 
   base::EventLoop& loop_;

@@ -35,5 +35,17 @@ TEST(Descriptors, LeaveRoomForWhatControlSends) {
   ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
+TEST(Descriptors, AreLeftForOtherTenants) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{std::min<rlim_t>(before.rlim_max, 1000), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_TRUE(is_within_share(484, 484, 16)) << "half of all";
+  EXPECT_FALSE(is_within_share(485, 485, 16));
+  EXPECT_TRUE(is_within_share(600, 100, 16)) << "an eighth";
+  EXPECT_FALSE(is_within_share(600, 110, 16));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
 }  // namespace
 }  // namespace vrdma::vrdmad
