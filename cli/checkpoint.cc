@@ -1,8 +1,8 @@
 // vrdmactl checkpoint: parks the sessions of a process, and what follows.
 #include "api/client.h"
+#include "api/parked_text.h"
 #include "cli/commands.h"
 #include "cli/input.h"
-#include "cli/json.h"
 
 namespace vrdma::cli {
 
@@ -51,7 +51,7 @@ Outcome checkpoint_detach(const Options& options, Output& output) {
 Outcome checkpoint_place(const Options& options, Output& output) {
   const auto json = input_of(options.input);
   if (!json) return base::pass(json.error());
-  const auto process = parked_process_of(*json);
+  const auto process = api::parked_process_of(*json);
   if (!process) return base::pass(process.error());
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto placed = client.place_process(*process);
@@ -64,7 +64,7 @@ Outcome checkpoint_place(const Options& options, Output& output) {
 Outcome checkpoint_attach(const Options& options, Output&) {
   const auto json = input_of(options.input);
   if (!json) return base::pass(json.error());
-  const auto process = parked_process_of(*json);
+  const auto process = api::parked_process_of(*json);
   if (!process) return base::pass(process.error());
   return with_client(options, [&](api::Client& client) { return client.attach_process(*process); });
 }

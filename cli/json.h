@@ -27,9 +27,6 @@ namespace vrdma::cli {
 [[nodiscard]] std::string json_of(const std::vector<v1::Counter>& counters);
 [[nodiscard]] std::string json_of(const std::vector<v1::Connection>& connections);
 [[nodiscard]] std::string json_of(const std::vector<v1::QueuePair>& queue_pairs);
-[[nodiscard]] std::string json_of(const v1::ParkedProcess& process);
-// The opposite. EINVAL: it is not that.
-[[nodiscard]] base::Result<v1::ParkedProcess> parked_process_of(const std::string& json);
 // On a single line, so that a reader can split events by lines.
 [[nodiscard]] std::string json_of(const v1::WatchEvent& event);
 struct TopRow;

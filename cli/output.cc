@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "api/parked_text.h"
 #include "cli/address_text.h"
 #include "cli/json.h"
 #include "cli/size_text.h"
@@ -431,7 +432,7 @@ void Output::connections(const std::vector<v1::Connection>& connections,
 
 void Output::parked(const v1::ParkedProcess& process) {
   if (format_ == Format::kJson) {
-    out_ << json_of(process) << '\n';
+    out_ << api::text_of(process) << '\n';
     return;
   }
   std::string vdevices;

@@ -26,6 +26,7 @@
 #include "core/verbs/socket_address.h"
 #include "netns/monitor.h"
 #include "transport/hole_guard.h"
+#include "vrdmad/admin/checkpoint_server.h"
 #include "vrdmad/admin/metrics.h"
 #include "vrdmad/admin/remote_metrics.h"
 #include "vrdmad/admin/server.h"
@@ -442,6 +443,9 @@ Result<void> run(const Options& options) {
       classes);
   if (!started) return vrdma::base::pass(std::move(started.error()));
   daemon = std::move(*started);
+  auto checkpoints =
+      vrdma::vrdmad::CheckpointServer::start(**loop, *daemon, run_dir->checkpoint_socket(), *audit);
+  if (!checkpoints) return vrdma::base::pass(std::move(checkpoints.error()));
   auto welcoming = vrdma::vrdmad::AdminServer::start(**loop, *daemon, run_dir->admin_socket(),
                                                      std::move(*audit));
   if (!welcoming) return vrdma::base::pass(std::move(welcoming.error()));
@@ -450,7 +454,8 @@ Result<void> run(const Options& options) {
       *daemon, {run_dir->path(), run_dir->hook_socket(), classes, intake.get(), broker});
   if (!hooks) return vrdma::base::pass(std::move(hooks.error()));
   const auto stop_all = [&] {
-    (*hooks)->stop(**loop, [&] { admin->stop([&] { (*loop)->stop(); }); });
+    (*hooks)->stop(**loop,
+                   [&] { (*checkpoints)->stop([&] { admin->stop([&] { (*loop)->stop(); }); }); });
   };
 
   auto stop = (*loop)->watch(signals->get(), EPOLLIN, [&](uint32_t) {

@@ -72,8 +72,8 @@ struct Image {
     uint32_t number = 0;
     std::string socket;                          // path of the session socket
     int queues = -1, bells = -1, doorbell = -1;  // numbers of descriptors
-    // What another vrdmad makes the session of, as `vrdmactl checkpoint place` and `attach` take it
-    // (JSON); empty: only the one that parked it knows it.
+    // What another vrdmad makes the session of, as `place` and `attach` of cli/criu/vrdmad.h take
+    // it (JSON); empty: only the one that parked it knows it.
     std::string portable = {};
     bool operator==(const Session&) const = default;
   };

@@ -9,12 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "cli/criu/descriptors.h"
+#include "cli/criu/vrdmad.h"
 
 namespace vrdma::cli::criu {
 
@@ -209,8 +209,7 @@ Result<void> take_out_peers(Held& held, const ParkedProgram& program, std::vecto
 Result<Meeting> Meeting::begin() {
   constexpr int kTries = 1000;
   constexpr useconds_t kPause = 10'000;
-  const char* const directory = std::getenv("VRDMA_RUN_DIR");
-  const std::string path = std::string(directory != nullptr ? directory : "/run/vrdma") + "/state";
+  const std::string path = run_dir() + "/state";
   Fd lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock.valid()) return fail_errno("open " + path);
   for (int tries = 0; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {

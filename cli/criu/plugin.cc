@@ -28,7 +28,7 @@
 #include "cli/criu/mounts.h"
 #include "cli/criu/peers.h"
 #include "cli/criu/program.h"
-#include "cli/criu/vrdmactl.h"
+#include "cli/criu/vrdmad.h"
 
 namespace vrdma::cli::criu {
 namespace {

@@ -13,7 +13,7 @@ need_criu() {
 }
 # criu NAMESPACE WORDS...
 criu() {
-  $(enter "$1") env PATH="$BUILD/bin:$PATH" VRDMA_RUN_DIR="$R" \
+  $(enter "$1") env VRDMA_RUN_DIR="$R" \
     "$CRIU"/usr/lib64/ld-linux-x86-64.so.2 --library-path "$CRIU/usr/lib/x86_64-linux-gnu" "$CRIU/usr/sbin/criu" \
     "${@:2}" --libdir "$BUILD/lib/criu"
 }

@@ -200,6 +200,7 @@ void RunDir::remove_netns_dir(uint64_t cookie) const {
 // Other files belong to the operator.
 void RunDir::remove_sockets() const {
   remove_socket(admin_socket());
+  remove_socket(checkpoint_socket());
   remove_socket(hook_socket());
   for (const auto& dir : entries_of(path_ + "/netns"))
     for (const auto& entry : entries_of(dir)) remove_socket(entry);

@@ -3,6 +3,7 @@
 //   R/               0755  made with its parents if missing
 //   R/vrdmad.lock    0600  flock(2)ed while the daemon lives; holds its pid as text
 //   R/admin.sock     0600  made by AdminServer
+//   R/checkpoint.sock 0600 made by CheckpointServer
 //   R/hook.sock      0666  made by HookServer
 //   R/restored       0600  which images of programs were restored: used_tokens.h
 //   R/arenas         0600  which process has which memory arenas and sessions: owners.h
@@ -45,8 +46,8 @@ class RunDir {
  public:
   // The names in R that the daemon's user owns: all but R/broker.
   [[nodiscard]] static std::vector<std::string> own_names() {
-    return {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state",
-            "arenas",      "arenas.new", "restored",  "netns",        "sysfs"};
+    return {"vrdmad.lock", "admin.sock", "checkpoint.sock", "hook.sock", "metrics.sock", "state",
+            "arenas",      "arenas.new", "restored",        "netns",     "sysfs"};
   }
   // The path without links to itself, `..` and a slash at its end. One that is relative begins in
   // the working directory.
@@ -67,6 +68,7 @@ class RunDir {
   [[nodiscard]] std::string arenas() const { return path_ + "/arenas"; }
   [[nodiscard]] std::string restored() const { return path_ + "/restored"; }
   [[nodiscard]] std::string admin_socket() const { return path_ + "/admin.sock"; }
+  [[nodiscard]] std::string checkpoint_socket() const { return path_ + "/checkpoint.sock"; }
   [[nodiscard]] std::string hook_socket() const { return path_ + "/hook.sock"; }
 
   // Makes the directories of a netns for session sockets and sysfs trees, if missing. Returns the

@@ -29,7 +29,6 @@ if [[ $2 == default ]]; then
 fi
 cat >"$T/path/criu" <<END
 #!/bin/sh
-export PATH="$BUILD/bin:\$PATH"
 [ $2 = default ] || export VRDMA_RUN_DIR="$R"  # podman does not hand it on
 exec "$ROOT/usr/lib64/ld-linux-x86-64.so.2" --library-path "$ROOT/usr/lib/x86_64-linux-gnu" "$ROOT/usr/sbin/criu" "\$@"
 END

@@ -1,6 +1,6 @@
-// vrdmad as the plugin knows it: by the commands of vrdmactl, so that no library comes into CRIU.
-//
-// vrdmactl is found in PATH, and vrdmad by VRDMA_RUN_DIR, as a shell would.
+// vrdmad as the plugin knows it: by requests to R/checkpoint.sock
+// (vrdmad/admin/checkpoint_server.h), so that no library comes into CRIU. Each waits up to 30 s for
+// its answer.
 #pragma once
 
 #include <string>
@@ -9,6 +9,9 @@
 #include "core/base/error.h"
 
 namespace vrdma::cli::criu {
+
+// R: VRDMA_RUN_DIR, as vrdmactl has it.
+[[nodiscard]] std::string run_dir();
 
 [[nodiscard]] base::Result<ParkedProgram> park(pid_t pid);
 // One that is parked, with its peers as they are now.

@@ -1,0 +1,104 @@
+#include "api/parked_text.h"
+
+#include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace vrdma::api {
+
+namespace {
+
+using Json = nlohmann::ordered_json;  // fields in the order of the proto
+
+std::string hex_of(const std::string& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char byte : bytes) {
+    text += kDigits[static_cast<uint8_t>(byte) >> 4];
+    text += kDigits[static_cast<uint8_t>(byte) & 15];
+  }
+  return text;
+}
+
+std::string bytes_of_hex(const std::string& text) {
+  const auto digit = [](char one) {
+    if (one >= '0' && one <= '9') return one - '0';
+    if (one >= 'a' && one <= 'f') return one - 'a' + 10;
+    throw std::invalid_argument("an image is not hexadecimal");
+  };
+  if (text.size() % 2 != 0) throw std::invalid_argument("an image is not of whole bytes");
+  std::string bytes;
+  bytes.reserve(text.size() / 2);
+  for (size_t i = 0; i < text.size(); i += 2)
+    bytes += static_cast<char>(digit(text[i]) << 4 | digit(text[i + 1]));
+  return bytes;
+}
+
+Json json_of(const v1::ParkedSession& one) {
+  Json channels = Json::object();
+  for (const auto& [handle, inode] : std::map(one.channels().begin(), one.channels().end()))
+    channels[std::to_string(handle)] = inode;
+  Json json{{"number", one.number()}, {"vdev", one.vdev()},     {"vdev_id", one.vdev_id()},
+            {"netns", one.netns()},   {"socket", one.socket()}, {"arena", one.arena()},
+            {"bells", one.bells()},   {"memory", one.memory()}, {"doorbell", one.doorbell()},
+            {"events", one.events()}, {"channels", channels},   {"pid", one.pid()},
+            {"away", one.away()}};
+  if (!one.image().empty()) {
+    json["image"] = hex_of(one.image());
+    json["gids"] = one.gids();
+    json["known_as"] = one.known_as();
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string text_of(const v1::ParkedProcess& process) {
+  Json sessions = Json::array(), peers = Json::array();
+  for (const auto& one : process.sessions()) sessions.push_back(json_of(one));
+  for (const auto& one : process.peers()) peers.push_back(json_of(one));
+  Json connections = Json::array();
+  for (const auto& one : process.connections())
+    connections.push_back({{"socket", one.socket()}, {"channels", one.channels()}});
+  return Json{{"pid", process.pid()},
+              {"token", process.token()},
+              {"sessions", sessions},
+              {"connections", connections},
+              {"peers", peers}}
+      .dump(2);
+}
+
+base::Result<v1::ParkedProcess> parked_process_of(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    v1::ParkedProcess process;
+    process.set_pid(json.at("pid").get<int32_t>());
+    process.set_token(json.at("token").get<std::string>());
+    for (const Json& one : json.at("sessions")) {
+      auto& session = *process.add_sessions();
+      session.set_number(one.at("number").get<uint32_t>());
+      session.set_arena(one.at("arena").get<uint64_t>());
+      session.set_bells(one.at("bells").get<uint64_t>());
+      session.set_memory(one.at("memory").get<uint64_t>());
+      session.set_doorbell(one.at("doorbell").get<uint64_t>());
+      session.set_events(one.at("events").get<uint64_t>());
+      for (const auto& [handle, inode] : one.at("channels").items())
+        session.mutable_channels()->insert(
+            {static_cast<uint32_t>(std::stoul(handle)), inode.get<uint64_t>()});
+      if (!one.contains("image")) continue;
+      session.set_vdev(one.at("vdev").get<std::string>());
+      session.set_image(bytes_of_hex(one.at("image").get<std::string>()));
+      for (const Json& gid : one.at("gids")) session.add_gids(gid.get<std::string>());
+      session.set_known_as(one.at("known_as").get<uint32_t>());
+    }
+    return process;
+  } catch (const std::exception& error) {
+    return base::fail(
+        EINVAL,
+        std::string("this is not what 'vrdmactl checkpoint park -j' prints: ") + error.what());
+  }
+}
+
+}  // namespace vrdma::api
