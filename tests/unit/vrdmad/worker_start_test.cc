@@ -115,6 +115,12 @@ struct ConfinedBrokers : testing::Test {
     broker = BrokerProcess::attach(std::move(socket), 1).value_or(nullptr);
     ASSERT_NE(broker, nullptr);
   }
+  // The broker removes what it has made in the test's directory when it ends, and so does the test.
+  void TearDown() override {
+    broker.reset();
+    while (::waitpid(-1, nullptr, 0) > 0) {
+    }
+  }
   static std::optional<char> order(const WorkerProcess& worker, char what) {
     char byte = 0;
     if (::send(worker.link.get(), &what, 1, MSG_NOSIGNAL) != 1) return std::nullopt;
