@@ -310,8 +310,10 @@ void Session::answer(Answer late) {
   if (goodbye_) end(false);
 }
 
+// The program may have closed its end meanwhile, which is no fault.
 void Session::send_answer(Answer answer) {
-  if (talk_.answer(&answer.reply, answer.fds) != 0) end(true);
+  const int error = talk_.answer(&answer.reply, answer.fds);
+  if (error != 0) end(error != EPIPE && error != ECONNRESET);
 }
 
 int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
