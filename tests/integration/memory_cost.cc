@@ -4,24 +4,43 @@
 // then, more than before it opened the device.
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "tests/integration/open_device.h"
 
 namespace {
 
-// Of this process, in pages.
-long resident() {
-  long all = 0, resident = 0;
+// Pages of the memory arena, mapped or not.
+long in_arena() {
+  long pages = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    struct stat status {};
+    std::error_code gone;
+    const std::string file = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (file.find("memfd:vrdma-memory") != std::string::npos &&
+        ::stat(entry.path().c_str(), &status) == 0)
+      pages = status.st_blocks * 512 / ::sysconf(_SC_PAGESIZE);
+  }
+  return pages;
+}
+
+// Pages that this process has: private ones, and those of its memory arena.
+long taken() {
+  long all = 0, resident = 0, shared = 0;
   std::FILE* const file = std::fopen("/proc/self/statm", "re");
-  if (file == nullptr || std::fscanf(file, "%ld %ld", &all, &resident) != 2) std::abort();
+  if (file == nullptr || std::fscanf(file, "%ld %ld %ld", &all, &resident, &shared) != 3)
+    std::abort();
   std::fclose(file);
-  return resident;
+  return resident - shared + in_arena();
 }
 
 }  // namespace
@@ -33,7 +52,7 @@ int main(int argc, char** argv) {
                step = std::strtoul(argv[4], nullptr, 10);
   const unsigned long mappings = argc > 6 ? std::strtoul(argv[6], nullptr, 10) : 0;
   if (argc > 5 && std::strcmp(argv[5], "threads") == 0) std::thread([] { ::pause(); }).detach();
-  const long before = resident();
+  const long before = taken();
   ibv_context* const context = open_device(argv[1]);
   ibv_pd* const pd = context != nullptr ? ibv_alloc_pd(context) : nullptr;
   auto* const memory =
@@ -56,6 +75,6 @@ int main(int argc, char** argv) {
       std::perror("mmap");
       return 1;
     }
-  std::printf("%ld\n", (resident() - before) * ::sysconf(_SC_PAGESIZE) >> 20);
+  std::printf("%ld\n", (taken() - before) * ::sysconf(_SC_PAGESIZE) >> 20);
   return 0;
 }
