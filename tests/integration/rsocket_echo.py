@@ -186,7 +186,9 @@ def call(address, port, way):
             client.sendall(data[:size])
             got = b""
             while len(got) < size:
-                got += client.recv(size - len(got))
+                piece = client.recv(size - len(got))
+                assert piece, "the end before all had come back"
+                got += piece
             assert got == data[:size]
     elif way == "nonblocking":
         try:
