@@ -13,9 +13,9 @@ setup
 user=$1
 program=$2
 shift 2
-vdevices=1
+vdevices=1 crowd=()
 if [[ ${1:-} == --vdevices ]]; then
-  vdevices=$2
+  vdevices=$2 crowd=(HOSTILE_CROWD=1)
   shift 2
 fi
 # shellcheck disable=SC2086
@@ -56,11 +56,11 @@ PID[pairs]=$!
 ) >"$T/ucmatose.log" 2>&1 &
 PID[connecting]=$!
 
-attack() { LIMIT=280 on c "$user" env -u LD_PRELOAD "$T/hostile" "$socket" "$@"; }
+attack() { LIMIT=280 on c "$user" env -u LD_PRELOAD "${crowd[@]}" "$T/hostile" "$socket" "$@"; }
 counter() { ctl vdev show vc -o json | tr -d ' \n' | grep -oE "\"(name|counter)\":\"$1\"[^}]*" || true; }
 before=$(holdings)
 for ((i = 1; i < vdevices; ++i)); do
-  spawn "evil$i" "c$i" "$user" env -u LD_PRELOAD "$T/hostile" "$(socket_of "vc$i")" "$@"
+  spawn "evil$i" "c$i" "$user" env -u LD_PRELOAD "${crowd[@]}" "$T/hostile" "$(socket_of "vc$i")" "$@"
 done
 attack "$@" | tee "$T/attack.log" || fail "an attack had an effect"
 for ((i = 1; i < vdevices; ++i)); do

@@ -21,6 +21,8 @@ class Random {
 struct Target {
   std::string socket;  // the session socket of the attacker's vdevice
   uint32_t seed = 0;
+  bool alone =
+      true;  // false: other vdevices do the same, so that a share ends what a quota permits
 };
 
 struct Attack {

@@ -482,7 +482,7 @@ void many_sessions(const Target& target) {
     clients.back().arena.reset();  // not to exhaust our own address space
     error = answer.came ? answer.error : EIO;
   }
-  // The quota; or from many vdevices, the tenant's share of the worker's descriptors.
+  // The quota, or the tenant's share of the worker's descriptors.
   expect(error == ENOMEM || error == ENFILE || error == 0,
          std::string("sessions end otherwise than by quota: ") + std::strerror(error));
 }
