@@ -215,9 +215,10 @@ bool Worker::may_have_descriptors(const std::string& tenant, size_t count) const
   size_t taken = 0, its = 0;
   bool has_others = false;
   for (const auto& [id, vdevice] : vdevices_) {
-    taken += vdevice->descriptors();
+    const size_t used = vdevice->descriptors();
+    taken += used;
     if (vdevice->device.tenant == tenant)
-      its += vdevice->descriptors();
+      its += used;
     else
       has_others = true;
   }
@@ -228,9 +229,9 @@ Session::Host Worker::host_of(const Vdevice& vdevice, const Sessions& sessions) 
   return {runner_,
           settings_,
           sessions,
-          [this, tenant = vdevice.device.tenant](
+          [this, may_have = vdevice.may_have_descriptors](
               const WantKit& wish, std::function<void(base::Result<SessionKit>)> then) {
-            if (!may_have_descriptors(tenant, kSessionDescriptors * (wanting_.size() + 1)))
+            if (!may_have(kSessionDescriptors * (wanting_.size() + 1)))
               return then(base::fail(ENFILE, "the worker has no descriptors for one more session"));
             wanting_[wish.connection] = std::move(then);
             tell_(wish);
