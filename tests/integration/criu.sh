@@ -3,6 +3,13 @@
 # vrdma_takeover_flow, NAME-a and NAME-b, that meet by the named pipes $T/NAME.a and $T/NAME.b.
 #
 # CRIU is of Debian 13, unpacked and run by its own dynamic linker: that of Debian 12 does not start on new kernels.
+#
+# A program that CRIU has made anew is an orphan. Its number is free when it is reaped, for which init may take seconds, so
+# this shell does it (PR_SET_CHILD_SUBREAPER).
+if [[ -z ${REAPS_ORPHANS:-} ]]; then
+  REAPS_ORPHANS=1 exec python3 -c \
+    'import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv("/bin/bash", ["bash", *sys.argv[1:]])' "$0" "$@"
+fi
 
 need_criu() {
   local status=0
