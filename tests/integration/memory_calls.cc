@@ -1,6 +1,6 @@
 // A random test of memory that is, was or becomes registered, against a model, for memory_calls.sh:
 //
-//   memory_calls VDEVICE GID_INDEX SEED SECONDS THREADS
+//   memory_calls VDEVICE GID_INDEX SEED SECONDS THREADS [adapter]
 //
 // Each thread has two windows of pages, beside those of the other threads. It does the same to
 // both: system calls, stores, forks. On the one it also registers and deregisters ranges, and a
@@ -8,7 +8,8 @@
 // memory: the kernel is the model. After each step both windows have the same bytes. A call may
 // fail on registered memory where it does not on plain memory; then it is not made on the model. It
 // prints how often each call met each state of its range, and with one thread fails if one
-// combination was never tried.
+// combination was never tried. `adapter`: the device pins the pages of a region, as an adapter and
+// rxe do; after DONTNEED the region has the old ones, and the program new ones.
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -102,6 +103,7 @@ constexpr std::array<const char*, kStates> kStateNames{"never",  "once",     "tw
 std::array<std::array<std::atomic<uint64_t>, kStates>, kCalls> table;
 
 std::mutex moving, forking;
+bool device_pins = false;
 
 struct Range {
   size_t first, count;  // pages
@@ -195,7 +197,7 @@ class Pair {
     return most > 1 ? kTwice : kOnce;
   }
 
-  // Their keys name what was there; the peer does not use them.
+  // Their keys name what was there, or nothing; the peer does not use them.
   void forget_keys(const Range& range) {
     for (Mr& mr : mrs_)
       if (mr.range.first < range.past() && range.first < mr.range.past()) mr.stale = true;
@@ -258,10 +260,11 @@ class Pair {
       case kPeerAtomic:
         return peer(call, range);
       case kDontNeed:
-        return advise(range, MADV_DONTNEED);
       case kDontNeedLockedCall:
-        return advise(range, kDontNeedLocked);
+        if (device_pins) forget_keys(range);
+        return advise(range, call == kDontNeed ? MADV_DONTNEED : kDontNeedLocked);
       case kDontNeedByList: {
+        if (device_pins) forget_keys(range);
         const int self = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
         const auto call_one = [&](uint8_t* base) {
           const iovec list[2] = {{base + at, kPage}, {base + at, size}};
@@ -288,15 +291,12 @@ class Pair {
         forget_keys(range);
         forget_keys(to);
         for (size_t i = 0; i < range.count; ++i) moved_[to.first + i] = true;
-        if (both(
-                [&](uint8_t* base) {
-                  return remap(base + at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED,
-                               base + to.at());
-                },
-                "mremap"))
-          return true;
-        // Across mappings: the target has been unmapped, and since Linux 6.17 a part may have
-        // moved.
+        const auto move = [&](uint8_t* base) {
+          return remap(base + at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, base + to.at()) == 0;
+        };
+        if (move(ours_) && move(model_)) return true;
+        // Across mappings, of which the kernel has more in one window than in the other: the target
+        // has been unmapped, and since Linux 6.17 a part may have moved.
         for (uint8_t* base : {ours_, model_}) {
           map(base + at, size);
           map(base + to.at(), size);
@@ -530,8 +530,21 @@ class Pair {
   uint64_t number_of_steps_ = 0;
 };
 
+// Linux 6.13 and later permit it to a process on itself.
+bool kernel_has_process_madvise() {
+  uint8_t* const page = map(nullptr, kPage);
+  const iovec list{page, kPage};
+  const int self = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
+  const bool has = ::syscall(kProcessMadvise, self, &list, 1, MADV_DONTNEED, 0) >= 0;
+  ::close(self);
+  ::munmap(page, kPage);
+  return has;
+}
+
+// False: a combination was never tried.
 bool print_table() {
   bool all = true;
+  const bool has_list = kernel_has_process_madvise();
   std::printf("%-24s", "");
   for (const char* state : kStateNames) std::printf("%10s", state);
   std::printf("\n");
@@ -541,8 +554,9 @@ bool print_table() {
       const uint64_t count = table[call][state].load();
       // A peer has keys of what is registered now, and of nothing that was moved since.
       const bool possible =
-          call < kPeerWrite || call > kPeerAtomic ||
-          (state != kNever && state != kFormerly && state != kMoved && state != kPartly);
+          (call < kPeerWrite || call > kPeerAtomic ||
+           (state != kNever && state != kFormerly && state != kMoved && state != kPartly)) &&
+          (call != kDontNeedByList || has_list);
       if (possible && call != kDeregister && count == 0) all = false;
       std::printf("%10s", possible ? std::to_string(count).c_str() : "-");
     }
@@ -556,7 +570,8 @@ bool print_table() {
 
 int main(int argc, char** argv) {
   using namespace memory_calls;
-  if (argc != 6) return 2;
+  if (argc != 6 && argc != 7) return 2;
+  device_pins = argc == 7;
   const uint64_t seed = std::strtoull(argv[3], nullptr, 0);
   const double seconds = std::atof(argv[4]);
   const auto threads = static_cast<unsigned>(std::atoi(argv[5]));
