@@ -5,10 +5,14 @@
 # CRIU is of Debian 13, unpacked and run by its own dynamic linker: that of Debian 12 does not start on new kernels.
 #
 # A program that CRIU has made anew is an orphan. Its number is free when it is reaped, for which init may take seconds, so
-# this shell does it (PR_SET_CHILD_SUBREAPER).
+# this shell does it (36: PR_SET_CHILD_SUBREAPER). It has ctest's log open, which CRIU refuses if it grows between dump and
+# restore.
 if [[ -z ${REAPS_ORPHANS:-} ]]; then
-  REAPS_ORPHANS=1 exec python3 -c \
-    'import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv("/bin/bash", ["bash", *sys.argv[1:]])' "$0" "$@"
+  REAPS_ORPHANS=1 exec python3 -c '
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+os.closerange(3, 256)
+os.execv("/bin/bash", ["bash", *sys.argv[1:]])' "$0" "$@"
 fi
 
 need_criu() {
