@@ -24,8 +24,16 @@ server() { datagram_server a "$1" "$user" "${@:2}"; } # PORT COMMAND...
 client() {
   spawn client b "$user" "$@"
   reap client 90
-  [[ $REAPED -eq 0 ]] || fail "$*: the client ends with status $REAPED"
+  [[ $REAPED -eq 0 ]] || client_failed "$*"
   no_sanitizer "$*" "$T/client.log" "$T/server.log"
+}
+client_failed() { # COMMAND
+  local status=$REAPED server=lives
+  if ended "${PID[server]}"; then
+    reap server 1
+    server="has ended with status $REAPED"
+  fi
+  fail "$*: the client ends with status $status; the server $server; $(ctl stats vb)"
 }
 call() { # ADDRESS WAY,... [LONGEST]
   client "${datagrams[@]}" call "$1" 7777 "${@:2}"
