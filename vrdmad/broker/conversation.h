@@ -104,9 +104,10 @@ class Conversation {
       pollfd ended{socket_.get(), POLLRDHUP, 0};
       return ::poll(&ended, 1, 0) > 0 ? Heard::kEnd : Heard::kNothing;
     }
-    char first = 0;  // a client sends nothing before it has the reply
+    char first = 0;  // a client that wants a reply sends nothing before it has it
     const ssize_t waits = ::recv(socket_.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
-    return waits > 0 ? Heard::kNonsense : waits == 0 ? Heard::kEnd : Heard::kNothing;
+    if (waits > 0) return awaited_ ? Heard::kNonsense : Heard::kNothing;
+    return waits == 0 ? Heard::kEnd : Heard::kNothing;
   }
   [[nodiscard]] Heard hear(Request* request) {
     switch (look_at_next(socket_.get())) {
@@ -169,7 +170,7 @@ class Conversation {
     if (unsized) reply.version = request.version;
     return send(&reply, unsized ? kProtocol.unsized_reply : sizeof reply, {});
   }
-  // The reply follows later; no request is read before it.
+  // The reply follows later, or the end of a request that wants none; no request is read before it.
   void defer() { due_ = true; }
   // Replies to the last request, if it wants a reply. A client reads each reply before its next
   // request, so the socket has room; EAGAIN: the client violates this.

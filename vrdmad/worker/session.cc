@@ -158,6 +158,7 @@ void Session::read_request() {
   ipc::Request request;
   if (talk_.is_busy()) {
     readable_ = false;
+    reads_later_ = !talk_.is_awaited();  // its program does not wait, and may have sent more
     return on_heard(talk_.hear_while_busy(), request, {});
   }
   if (vdevice_->requests.admits(*this)) on_heard(talk_.hear(&request), request, {});
@@ -313,6 +314,7 @@ void Session::answer(Answer late) {
 // The program may have closed its end meanwhile, which is no fault.
 void Session::send_answer(Answer answer) {
   const int error = talk_.answer(&answer.reply, answer.fds);
+  if (std::exchange(reads_later_, false)) on_socket();
   if (error != 0) end(error != EPIPE && error != ECONNRESET);
 }
 

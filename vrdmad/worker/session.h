@@ -174,6 +174,7 @@ class Session final : private transport::Runnable,
   std::shared_ptr<int> resting_;     // of the present attempt to park
   base::EventLoop::Timer too_soon_;  // a request waits for its time
   bool readable_ = false;            // the socket may have something to read
+  bool reads_later_ = false;         // when what is due has been done
   bool rung_ = false;                // the doorbell
   bool goodbye_ = false;
   bool over_ = false;
