@@ -7,6 +7,8 @@
 // Then the link repeats the one-way requests (told_) and the request that is still unanswered.
 #pragma once
 
+#include <poll.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -113,6 +115,19 @@ class DaemonLink {
     if (repeatable) told_.push_back(request);
     const bool is_sent = ipc::send_message(socket_.get(), &request, sizeof request).has_value();
     return is_sent || repeatable ? 0 : EIO;
+  }
+
+  // After tell_now(): if the connection has ended and another daemon is there already, that gets
+  // the request now, not only with the next call, which the program may make much later. Under
+  // mutex_.
+  void pass_on_told() {
+    constexpr std::chrono::milliseconds kMost(100);
+    pollfd state{socket_.get(), 0, 0};
+    if (state_ != State::kKnown || ::poll(&state, 1, 0) == 0) return;
+    if (!died_) died_ = std::chrono::steady_clock::now();
+    if (try_daemon() != Resumed::kNotYet || !redial_.is_asked()) return;
+    redial_.wait(kMost);
+    (void)try_daemon();
   }
 
   // False: the connection has ended.

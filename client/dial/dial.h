@@ -56,6 +56,8 @@ class Redial {
   [[nodiscard]] base::Fd ask(const std::string& path, const Question& question, Answer* answer) {
     return ask(path, &question, sizeof question, answer, sizeof *answer, ipc::versions_of(answer));
   }
+  // A daemon has the request, and has not answered yet.
+  [[nodiscard]] bool is_asked() const { return asked_.valid(); }
   // Waits for the answer, for at most `most`.
   void wait(std::chrono::milliseconds most) const;
 

@@ -97,7 +97,10 @@ int CmLink::tell(ipc::CmCall call, uint32_t handle) {
   request.quiet = 1;
   {
     const std::lock_guard lock(mutex_);
-    if (const int error = tell_now(request, true); error != EAGAIN) return error;
+    if (const int error = tell_now(request, true); error != EAGAIN) {
+      if (error == 0) pass_on_told();
+      return error;
+    }
   }
   return this->call(call, handle) == EIO ? EIO : 0;
 }
