@@ -271,6 +271,7 @@ bool MuxState::on_lap(EndpointState& endpoint, const Packet& packet) {
 void MuxState::on_stray(EndpointState& endpoint, wire::CmAttribute attribute,
                         const Packet& packet) {
   ++endpoint.counters.strays;
+  if (patient.contains(packet.destination)) return;
   if (!endpoint.take_incoming(sender_of(packet), packet.source)) return;
   if (attribute == wire::CmAttribute::kRep) {
     const auto& rep = packet.mad.as<wire::CmRep>();

@@ -166,6 +166,11 @@ class CmId final : ConnectionHandler, ListenHandler {
   [[nodiscard]] CmIdRecord record() const;
   // A restored id that waited for a network asks it again.
   void go_on();
+  // Of its connection: another process may continue it.
+  void hold() { connection_.hold(); }
+  void release() { connection_.release(); }
+  void leave(bool beyond_host) { connection_.leave(beyond_host); }
+  [[nodiscard]] uint32_t connection_id() const { return connection_.local_id(); }  // 0: none
 
   [[nodiscard]] CmIdOptions& options() { return kept_; }
   [[nodiscard]] const CmIdOptions& options() const { return kept_; }

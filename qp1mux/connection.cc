@@ -66,6 +66,23 @@ void Connection::reset() {
   if (const auto exchange = std::move(exchange_)) exchange->abandon();
 }
 
+void Connection::hold() {
+  if (exchange_ && exchange_->endpoint) exchange_->held = true;
+}
+
+void Connection::release() {
+  if (exchange_ && exchange_->endpoint) exchange_->release();
+}
+
+void Connection::leave(bool beyond_host) {
+  const auto exchange = std::move(exchange_);
+  if (!exchange) return;
+  exchange->held = false;
+  if (beyond_host && !exchange->remote) return exchange->abandon();
+  exchange->handler = nullptr;
+  if (exchange->endpoint) exchange->close();
+}
+
 void Connection::set_handler(ConnectionHandler* handler) {
   if (exchange_) exchange_->handler = handler;
 }

@@ -97,6 +97,11 @@ enum class State : uint8_t {
   kClosed,
 };
 [[nodiscard]] const char* state_text(State state);  // "REQ_SENT"
+// Its message is sent again until it is answered.
+[[nodiscard]] constexpr bool is_repeated(State state) {
+  return state == State::kReqSent || state == State::kRepSent || state == State::kDreqSent ||
+         state == State::kSidrReqSent;
+}
 
 // The path between two queue pairs 1, which is also that of the connection.
 struct Path {
@@ -276,6 +281,14 @@ class Connection {
   // The peer is a vdevice of this host, which is charged for this side until this side accepts.
   [[nodiscard]] bool asker_pays() const;
   [[nodiscard]] ConnectionRecord record() const;
+  // Another process may continue it from its record(): it sends nothing unasked and does not give
+  // up, but notices and answers what comes. release() ends that, and sends unanswered messages
+  // again.
+  void hold();
+  void release();
+  // Ends it without a message: another process continues it. `beyond_host`: only if its peer is on
+  // another host; else it ends as usual.
+  void leave(bool beyond_host);
 
  private:
   friend struct Exchange;

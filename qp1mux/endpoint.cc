@@ -41,6 +41,39 @@ base::Result<void> EndpointState::check_qpn(uint32_t qpn) {
       EPERM, "queue pair " + std::to_string(qpn) + " does not belong to vdevice " + setup.vdevice);
 }
 
+// In a message of rdma_cm that it sends from its address `local`.
+base::Result<void> EndpointState::check_names(const verbs::Gid& local, const wire::Mad& mad) {
+  const auto check_guid = [&](uint64_t guid) -> base::Result<void> {
+    if (guid == setup.node_guid) return {};
+    ++counters.refused;
+    return base::fail(EPERM, "the node GUID is not that of vdevice " + setup.vdevice);
+  };
+  const auto attribute = wire::cm_attribute(mad.header);
+  if (attribute == wire::CmAttribute::kReq) {
+    const auto& req = mad.as<wire::CmReq>();
+    if (auto ok = check_guid(req.ca_guid); !ok) return ok;
+    if (req.primary.local_gid != local) return refuse_gid(req.primary.local_gid);
+    if (!named_rightly(req.service_id, req.private_data, local))
+      return refuse_gid(wire::ip_ends(req.private_data)->source);
+    return check_qpn(req.qpn);
+  }
+  if (attribute == wire::CmAttribute::kRep) {
+    const auto& rep = mad.as<wire::CmRep>();
+    if (auto ok = check_guid(rep.ca_guid); !ok) return ok;
+    for (const uint32_t qpn : {uint32_t{rep.qpn}, uint32_t{rep.eecn}})
+      if (qpn != 0)
+        if (auto ok = check_qpn(qpn); !ok) return ok;
+  } else if (attribute == wire::CmAttribute::kSidrReq) {
+    const auto& req = mad.as<wire::CmSidrReq>();
+    if (!named_rightly(req.service_id, req.private_data, local))
+      return refuse_gid(wire::ip_ends(req.private_data)->source);
+  } else if (attribute == wire::CmAttribute::kSidrRep) {
+    const auto& rep = mad.as<wire::CmSidrRep>();
+    if (rep.status == static_cast<uint8_t>(wire::SidrStatus::kValid)) return check_qpn(rep.qpn);
+  }
+  return {};
+}
+
 bool EndpointState::counted(bool has_token) {
   if (!has_token) ++counters.over_rate;
   return has_token;
@@ -125,6 +158,23 @@ Connection Endpoint::connection(ConnectionHandler* handler) {
   return Exchange::hold(std::move(exchange));
 }
 
+// The node GUID is that of the vdevice that the connection had before. Only unanswered messages are
+// needed.
+base::Result<void> Endpoint::claim(ConnectionRecord* record) const {
+  if (record->state == State::kClosed) return {};
+  if (!owns(record->path.local))
+    return tl::unexpected(state_->refuse_gid(record->path.local).error());
+  const auto attribute = wire::cm_attribute(record->sent.header);
+  if (attribute == wire::CmAttribute::kReq)
+    record->sent.as<wire::CmReq>().ca_guid = state_->setup.node_guid;
+  if (attribute == wire::CmAttribute::kRep)
+    record->sent.as<wire::CmRep>().ca_guid = state_->setup.node_guid;
+  auto named = state_->check_names(record->path.local, record->sent);
+  if (named || is_repeated(record->state)) return named;
+  record->sent = {};
+  return {};
+}
+
 base::Result<Connection> Endpoint::restore(const ConnectionRecord& record,
                                            ConnectionHandler* handler) {
   auto exchange = Exchange::restore(state_, record);
@@ -199,34 +249,7 @@ base::Result<void> RawPort::send(const Path& path, const wire::Mad& mad) {
   if (!state_ || state_->mux == nullptr) return base::fail(ENODEV, "the device has gone");
   EndpointState& endpoint = *state_;
   if (!endpoint.owns(path.local)) return endpoint.refuse_gid(path.local);
-  const auto foreign_guid = [&](uint64_t guid) { return guid != endpoint.setup.node_guid; };
-  const auto refuse_guid = [&]() -> base::Result<void> {
-    ++endpoint.counters.refused;
-    return base::fail(EPERM, "the node GUID is not that of vdevice " + endpoint.setup.vdevice);
-  };
-  const auto attribute = wire::cm_attribute(mad.header);
-  if (attribute == wire::CmAttribute::kReq) {
-    const auto& req = mad.as<wire::CmReq>();
-    if (foreign_guid(req.ca_guid)) return refuse_guid();
-    if (req.primary.local_gid != path.local) return endpoint.refuse_gid(req.primary.local_gid);
-    if (!EndpointState::named_rightly(req.service_id, req.private_data, path.local))
-      return endpoint.refuse_gid(wire::ip_ends(req.private_data)->source);
-    if (auto ok = endpoint.check_qpn(req.qpn); !ok) return ok;
-  } else if (attribute == wire::CmAttribute::kRep) {
-    const auto& rep = mad.as<wire::CmRep>();
-    if (foreign_guid(rep.ca_guid)) return refuse_guid();
-    for (const uint32_t qpn : {uint32_t{rep.qpn}, uint32_t{rep.eecn}})
-      if (qpn != 0)
-        if (auto ok = endpoint.check_qpn(qpn); !ok) return ok;
-  } else if (attribute == wire::CmAttribute::kSidrReq) {
-    const auto& req = mad.as<wire::CmSidrReq>();
-    if (!EndpointState::named_rightly(req.service_id, req.private_data, path.local))
-      return endpoint.refuse_gid(wire::ip_ends(req.private_data)->source);
-  } else if (attribute == wire::CmAttribute::kSidrRep) {
-    const auto& rep = mad.as<wire::CmSidrRep>();
-    if (rep.status == static_cast<uint8_t>(wire::SidrStatus::kValid))
-      if (auto ok = endpoint.check_qpn(rep.qpn); !ok) return ok;
-  }
+  if (auto ok = endpoint.check_names(path.local, mad); !ok) return ok;
   if (!endpoint.counted(endpoint.outgoing.take(endpoint.mux->clock.now()))) {
     ++endpoint.counters.limited;
     return base::fail(EAGAIN,

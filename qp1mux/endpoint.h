@@ -148,6 +148,9 @@ class Endpoint {
 
   // Creates a connection in kIdle. It counts against the limits once it sends.
   [[nodiscard]] Connection connection(ConnectionHandler* handler);
+  // Makes the record of a connection from elsewhere one of this vdevice: its unanswered message
+  // must name what the vdevice owns, as RawPort::send() has it.
+  [[nodiscard]] base::Result<void> claim(ConnectionRecord* record) const;
   // Continues a connection of another process and sends unanswered messages again. Ignores the
   // limits. EEXIST if its id is in use.
   [[nodiscard]] base::Result<Connection> restore(const ConnectionRecord& record,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace vrdma::qp1mux {
 namespace {
@@ -140,6 +141,7 @@ void Exchange::forget(PeerKey::Kind kind, uint32_t number) {
 }
 
 void Exchange::post_repeated() {
+  if (held) return;
   const base::TimePoint now = mux().clock.now();
   interval = std::min(mux().config.fast_resend, response);
   give_up = now + response * (max_retries + 1);
@@ -169,6 +171,11 @@ void Exchange::repeat() {
   ++counters().repeated[Counters::index(
       static_cast<wire::CmAttribute>(uint16_t{sent.header.attribute_id}))];
   post();
+}
+
+void Exchange::release() {
+  if (!std::exchange(held, false)) return;
+  if (is_repeated(state)) post_repeated();
 }
 
 void Exchange::compose_rej(const Rej& rej) {
@@ -292,6 +299,7 @@ void Exchange::on_due() {
     if (stood) emit({.kind = EventKind::kTimewaitExit});
     return;
   }
+  if (held) return;
   const base::TimePoint now = mux().clock.now();
   if (now < give_up) {
     interval = std::min(2 * interval, response);

@@ -47,6 +47,7 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   uint8_t retries_left = 0;  // that MRAs may still use up
   uint32_t unasked = 0;      // repetitions to a stranger
   bool of_unproven = false;  // its host was not proven when it asked
+  bool held = false;         // see Connection::hold()
 
   // Creates an exchange in kIdle with a new id.
   static std::shared_ptr<Exchange> make(std::shared_ptr<EndpointState> endpoint);
@@ -86,6 +87,7 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   void prove_peer() const;
   [[nodiscard]] bool is_proven() const;
   void repeat();
+  void release();  // see Connection::release()
 
   void compose_rej(const Rej& rej);
   void begin_dreq(PrivateData data = {});

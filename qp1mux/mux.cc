@@ -147,17 +147,19 @@ void MuxState::advance() {
   keep_time();
 }
 
-void MuxState::drop_half_open() {
+bool MuxState::is_half_open(const Exchange& exchange) const {
+  if (exchange.remote) return false;  // the peer is not of this process, and has not ended with it
+  if (exchange.state != State::kEstablished && exchange.state != State::kRepReceived) return false;
+  const auto peer = exchanges.find(exchange.remote_id);
+  return peer == exchanges.end() || peer->second->state == State::kTimewait ||
+         peer->second->path.local != exchange.path.remote ||
+         peer->second->endpoint->setup.fabric != exchange.endpoint->setup.fabric;
+}
+
+void MuxState::drop_half_open(const std::function<bool(const Exchange&)>& may_be) {
   std::vector<std::shared_ptr<Exchange>> half_open;
-  for (const auto& [id, exchange] : exchanges) {
-    if (exchange->remote) continue;  // the peer is not of this process, and has not ended with it
-    if (exchange->state != State::kEstablished && exchange->state != State::kRepReceived) continue;
-    const auto peer = exchanges.find(exchange->remote_id);
-    if (peer == exchanges.end() || peer->second->state == State::kTimewait ||
-        peer->second->path.local != exchange->path.remote ||
-        peer->second->endpoint->setup.fabric != exchange->endpoint->setup.fabric)
-      half_open.push_back(exchange);
-  }
+  for (const auto& [id, exchange] : exchanges)
+    if (is_half_open(*exchange) && may_be(*exchange)) half_open.push_back(exchange);
   for (const auto& exchange : half_open) {
     wire::Mad mad;
     auto& dreq = wire::begin<wire::CmDreq>(mad, transaction_base | exchange->remote_id);
@@ -173,7 +175,7 @@ void MuxState::drop_half_open() {
 }
 
 Mux::Mux(const Config& config, Clock& clock, Wire& wire)
-    : state_(std::make_unique<MuxState>(config, clock, wire)) {}
+    : state_(std::make_shared<MuxState>(config, clock, wire)) {}
 Mux::~Mux() = default;
 
 base::Result<Endpoint> Mux::attach(EndpointSetup setup) {
@@ -190,7 +192,24 @@ base::Result<Endpoint> Mux::attach(EndpointSetup setup) {
 
 void Mux::receive(const Packet& packet) { state_->receive(packet); }
 void Mux::advance() { state_->advance(); }
-void Mux::drop_half_open() { state_->drop_half_open(); }
+void Mux::drop_half_open() {
+  state_->drop_half_open([](const Exchange&) { return true; });
+}
+void Mux::drop_half_open(const std::set<uint32_t>& among, const std::set<uint32_t>& awaited) {
+  state_->drop_half_open([&](const Exchange& exchange) {
+    return among.contains(exchange.local_id) && !awaited.contains(exchange.remote_id);
+  });
+}
+bool Mux::has_connection(uint32_t local_id) const { return state_->exchanges.contains(local_id); }
+std::shared_ptr<void> Mux::be_patient(const std::vector<verbs::Gid>& gids) {
+  for (const auto& gid : gids) ++state_->patient[gid];
+  return {state_.get(), [gids, weak = std::weak_ptr(state_)](void*) {
+            const auto state = weak.lock();
+            if (state == nullptr) return;
+            for (const auto& gid : gids)
+              if (--state->patient[gid] == 0) state->patient.erase(gid);
+          }};
+}
 bool Mux::are_near(std::string_view fabric, const verbs::Gid& one, const verbs::Gid& other) const {
   const EndpointState* const first = state_->owner(fabric, one);
   return first != nullptr && state_->is_near(*first, other);

@@ -33,6 +33,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -126,6 +127,17 @@ class Mux {
   // remain.
   void drop_half_open();
 
+  // The same for those of `among`, by our ids, which were restored from a process that still runs.
+  // `awaited`: ids of connections that are still to come.
+  void drop_half_open(const std::set<uint32_t>& among, const std::set<uint32_t>& awaited);
+
+  // A connection of this host has that id.
+  [[nodiscard]] bool has_connection(uint32_t local_id) const;
+
+  // Until the result is destroyed, a message to one of these GIDs that matches nothing is dropped
+  // instead of refused, so that its sender repeats it: what it means is about to be restored.
+  [[nodiscard]] std::shared_ptr<void> be_patient(const std::vector<verbs::Gid>& gids);
+
   // Whether vdevices of this host own both GIDs, and are of one island: memory leads from one to
   // the other.
   [[nodiscard]] bool are_near(std::string_view fabric, const verbs::Gid& one,
@@ -142,7 +154,7 @@ class Mux {
   [[nodiscard]] uint64_t unknown() const;
 
  private:
-  std::unique_ptr<MuxState> state_;
+  std::shared_ptr<MuxState> state_;
 };
 
 }  // namespace vrdma::qp1mux

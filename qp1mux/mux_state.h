@@ -6,6 +6,7 @@
 // exchange.h  one connection
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -75,6 +76,8 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   // Count a refusal and return its error.
   base::Result<void> refuse_gid(const verbs::Gid& gid);
   base::Result<void> check_qpn(uint32_t qpn);
+  // Whether what the message names, sent from `local`, is the vdevice's.
+  base::Result<void> check_names(const verbs::Gid& local, const wire::Mad& mad);
   base::Result<void> take_outgoing();
   [[nodiscard]] base::Result<void> no_room() const;
 };
@@ -115,7 +118,8 @@ class MuxState {
 
   void receive(const Packet& packet);
   void advance();
-  void drop_half_open();
+  // Those of which `may_be` says so.
+  void drop_half_open(const std::function<bool(const Exchange&)>& may_be);
   // Called when the endpoint has a new listener.
   void on_listen(const EndpointState& endpoint, uint64_t service_id);
   // Must be called after a change of `due`, early_ or `lookups`.
@@ -146,6 +150,7 @@ class MuxState {
   std::unordered_map<PeerKey, Exchange*, PeerKey::Hash> peers;
   DueQueue due;
   Lookups lookups{[this] { keep_time(); }};
+  std::unordered_map<verbs::Gid, uint32_t> patient;  // see Mux::be_patient()
   uint64_t unowned = 0;
   uint64_t spoofed = 0;
   uint64_t unknown = 0;
@@ -158,7 +163,8 @@ class MuxState {
   [[nodiscard]] EndpointState* sender_of(const Packet& packet) const {
     return packet.from_network ? nullptr : owner(packet.fabric, packet.source);
   }
-  // For a request without a listener: true if the request waits for one.
+  [[nodiscard]] bool is_half_open(const Exchange& exchange) const;
+  // For a request without a listener: true if the request waits for one, or is dropped.
   bool wait_for_listener(EndpointState& endpoint, const Packet& packet);
   void look_again(const Packet& packet);
   // False, and counted, if `listener` has no room for another request from `sender` (null: from the

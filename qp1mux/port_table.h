@@ -68,6 +68,11 @@ class PortTable {
   // free), EACCES (a port below 1024 without the privilege).
   [[nodiscard]] base::Result<Binding> bind(const PortRequest& request);
 
+  // Why bind() would refuse the address. The port must not be 0.
+  [[nodiscard]] base::Result<void> may_bind(const PortRequest& request) const {
+    return check(request, nullptr);
+  }
+
   [[nodiscard]] size_t bound() const { return count_; }
 
  private:

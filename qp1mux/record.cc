@@ -41,11 +41,6 @@ bool is_sound(base::Duration time) {
   return time >= base::Duration::zero() && time <= time_of(kMaxTimeCode);
 }
 
-bool is_repeated(State state) {
-  return state == State::kReqSent || state == State::kRepSent || state == State::kDreqSent ||
-         state == State::kSidrReqSent;
-}
-
 bool is_sound(const ConnectionRecord& record) {
   if (record.state > State::kClosed || record.transport > wire::CmTransport::kExtended ||
       !are_flags({&record.active, &record.datagram, &record.stood, &record.remote}))

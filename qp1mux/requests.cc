@@ -82,6 +82,7 @@ void MuxState::on_request_again(Exchange& exchange, const Packet& packet) {
 }
 
 bool MuxState::wait_for_listener(EndpointState& endpoint, const Packet& packet) {
+  if (patient.contains(packet.destination)) return true;
   if (last_look_ || config.patience == base::Duration::zero()) return false;
   EndpointState* const sender = sender_of(packet);
   std::unique_ptr<KeptPacket> evicted;
