@@ -60,8 +60,10 @@ std::string text_of(const v1::ParkedProcess& process) {
   for (const auto& one : process.sessions()) sessions.push_back(json_of(one));
   for (const auto& one : process.peers()) peers.push_back(json_of(one));
   Json connections = Json::array();
-  for (const auto& one : process.connections())
+  for (const auto& one : process.connections()) {
     connections.push_back({{"socket", one.socket()}, {"channels", one.channels()}});
+    if (!one.image().empty()) connections.back()["image"] = hex_of(one.image());
+  }
   return Json{{"pid", process.pid()},
               {"token", process.token()},
               {"sessions", sessions},
@@ -92,6 +94,12 @@ base::Result<v1::ParkedProcess> parked_process_of(const std::string& text) {
       session.set_image(bytes_of_hex(one.at("image").get<std::string>()));
       for (const Json& gid : one.at("gids")) session.add_gids(gid.get<std::string>());
       session.set_known_as(one.at("known_as").get<uint32_t>());
+    }
+    if (!json.contains("connections")) return process;
+    for (const Json& one : json.at("connections")) {
+      auto& connections = *process.add_connections();
+      if (one.contains("image"))
+        connections.set_image(bytes_of_hex(one.at("image").get<std::string>()));
     }
     return process;
   } catch (const std::exception& error) {

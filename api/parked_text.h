@@ -12,8 +12,8 @@
 namespace vrdma::api {
 
 [[nodiscard]] std::string text_of(const v1::ParkedProcess& process);
-// What a tool needs to place or attach a process: without `connections`, `peers`, and what only
-// vrdmad says of a session. EINVAL: it is not that.
+// What a tool needs to place or attach a process: without `peers`, and what only vrdmad says of a
+// session or of connections. EINVAL: it is not that.
 [[nodiscard]] base::Result<v1::ParkedProcess> parked_process_of(const std::string& text);
 
 }  // namespace vrdma::api

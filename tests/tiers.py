@@ -83,7 +83,7 @@ ROWS = [
     (r"integration\.takeover_order", "all", "an order of messages that a takeover changes"),
     (r"integration\.workers", "gate", ""),
     (r"integration\.second_attempt\.", "all", "perftest -R, udpong, which do not wait for their peer"),
-    (r"integration\.checkpoint(\.|_moves)", "gate", ""),
+    (r"integration\.checkpoint(\.|_moves|_cm_moves)", "gate", ""),
     (r"integration\.(kills|roce_kills)", "release=all dev=all", "one moment of a kill that no script picks"),
     (r"integration\.kill\.direct", "gate", ""),
     (r"integration\.kill\.mediated", "dev=all", "the death of a program, as a worker sees it"),

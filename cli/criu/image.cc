@@ -133,6 +133,11 @@ Image image_of(const Json& json) {
                               one.at("portable").get<std::string>()});
   for (const Json& one : list_of(json, "connections"))
     image.connections.push_back(one.get<std::string>());
+  if (json.contains("carried"))  // not in images of earlier versions
+    for (const Json& one : list_of(json, "carried"))
+      image.carried.push_back(one.get<std::string>());
+  if (!image.carried.empty() && image.carried.size() != image.connections.size())
+    throw Unusable{"it has connections without their state"};
   if (image.sessions.empty() && image.connections.empty())
     throw Unusable{"it has neither sessions nor connections"};
   if (!image.sessions.empty()) image.memory = numbers_in(json, "memory");
@@ -198,7 +203,7 @@ std::string Image::encode() const {
   return Json{{"version", kVersion},        {"token", token},       {"sessions", all_sessions},
               {"connections", connections}, {"memory", memory},     {"ends", all_ends},
               {"channels", all_channels},   {"epolls", all_epolls}, {"had_peers", had_peers},
-              {"peers", all_peers}}
+              {"peers", all_peers},         {"carried", carried}}
       .dump(1);
 }
 

@@ -80,7 +80,9 @@ struct Image {
   std::string token;
   std::vector<Session> sessions;
   std::vector<std::string> connections;  // paths of the sockets of rdma_cm that it uses
-  std::vector<int> memory;               // numbers of the memory arena, which all sessions share
+  // Of each of these, as Session::portable; or empty: only the vrdmad that parked them knows them.
+  std::vector<std::string> carried = {};
+  std::vector<int> memory;  // numbers of the memory arena, which all sessions share
   std::vector<EndPair> ends;
   std::vector<Channel> channels;
   std::vector<EpollEntry> epolls;

@@ -121,9 +121,10 @@ Result<Image> read_image(const Fd& file) {
 }
 
 // Connects the process to the sockets of its sessions, and gives it these.
-Result<void> attach_at(Held& held, const Image& image, const std::vector<Shared>& sessions) {
-  std::set<std::string> paths(image.connections.begin(), image.connections.end());
-  for (const Shared& session : sessions) paths.insert(session.socket);
+Result<void> attach_at(Held& held, const ParkedProgram& program) {
+  std::set<std::string> paths;
+  for (const Connections& one : program.connections) paths.insert(one.socket);
+  for (const Shared& session : program.sessions) paths.insert(session.socket);
   std::vector<int> sockets;
   Result<void> done;
   for (const std::string& path : paths) {
@@ -134,36 +135,48 @@ Result<void> attach_at(Held& held, const Image& image, const std::vector<Shared>
     else
       done = pass(std::move(socket).error());
   }
-  if (done) done = attach(held.pid(), {image.token, sessions, {}, {}});
+  if (done) done = attach(held.pid(), program);
   for (const int socket : sockets) (void)close(held, socket);
   return done;
 }
 
 // On another host, or with another vdevice: its sessions are made of their images. `here`: why they
 // do not go on where they were.
-Result<void> attach_elsewhere(Held& held, const Image& image, std::vector<Shared> sessions,
+Result<void> attach_elsewhere(Held& held, const Image& image, ParkedProgram program,
                               base::Error here) {
-  const bool has_all = std::none_of(image.sessions.begin(), image.sessions.end(),
-                                    [](const Image::Session& one) { return one.portable.empty(); });
-  if (!has_all || image.sessions.empty() || !image.connections.empty())
-    return pass(std::move(here));
-  for (Shared& now : sessions)
+  const auto is_empty = [](const std::string& portable) { return portable.empty(); };
+  const bool has_all =
+      std::none_of(image.sessions.begin(), image.sessions.end(),
+                   [](const Image::Session& one) { return one.portable.empty(); }) &&
+      image.carried.size() == image.connections.size() &&
+      std::none_of(image.carried.begin(), image.carried.end(), is_empty);
+  if (!has_all) return pass(std::move(here));
+  for (Shared& now : program.sessions)
     for (const Image::Session& before : image.sessions)
       if (now.number == before.number) now.portable = before.portable;
-  const auto placed = place(held.pid(), {image.token, sessions, {}, {}});
+  for (size_t i = 0; i < image.carried.size(); ++i)
+    program.connections[i].portable = image.carried[i];
+  const auto placed = place(held.pid(), program);
   if (!placed) {
     const int code = placed.error().code();  // these two were said before
     return pass(code == EEXIST || code == EBUSY ? std::move(here) : placed.error());
   }
-  for (Shared& now : sessions)
-    for (const Shared& there : *placed)
+  for (Shared& now : program.sessions)
+    for (const Shared& there : placed->sessions)
       if (now.number == there.number) now.socket = there.socket;
-  return attach_at(held, image, sessions);
+  if (placed->connections.size() != program.connections.size())
+    return base::fail(EPROTO, "this vrdmad does not take programs with rdma_cm from elsewhere");
+  for (size_t i = 0; i < program.connections.size(); ++i)
+    program.connections[i].socket = placed->connections[i].socket;
+  return attach_at(held, program);
 }
 
 Result<void> attach_anywhere(Held& held, const Image& image, const std::vector<Shared>& sessions) {
-  auto done = attach_at(held, image, sessions);
-  return done ? done : attach_elsewhere(held, image, sessions, std::move(done).error());
+  ParkedProgram program{image.token, sessions, {}, {}};
+  for (const std::string& socket : image.connections)
+    program.connections.push_back({socket, {}, {}});
+  auto done = attach_at(held, program);
+  return done ? done : attach_elsewhere(held, image, std::move(program), std::move(done).error());
 }
 
 // The process goes on with its sessions, as `program` knew them where `image` does not.
@@ -250,6 +263,9 @@ int pause(pid_t pid) {
   for (Image::Session& one : source.image.sessions)
     for (const Shared& known : detached->sessions)
       if (known.number == one.number) one.portable = known.portable;
+  if (detached->connections.size() == source.image.connections.size())
+    for (const Connections& known : detached->connections)
+      source.image.carried.push_back(known.portable);
   if (source.program.sessions.empty()) return 0;
   const auto reverted = revert(pid, source.program.sessions.front().memory);
   return reverted ? 0 : failed(pid, reverted.error());

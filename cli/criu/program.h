@@ -41,6 +41,7 @@ struct Shared {
 struct Connections {
   std::string socket;
   std::vector<uint64_t> channels;
+  std::string portable = {};  // Image::carried
 };
 
 // Whether a process has a vdevice open, or uses rdma_cm.

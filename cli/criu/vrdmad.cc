@@ -129,9 +129,12 @@ Result<ParkedProgram> program_of(const Result<std::string>& answer) {
     ParkedProgram program{json.at("token").get<std::string>(), {}, {}, {}};
     for (const Json& one : json.at("sessions")) program.sessions.push_back(shared_of(one));
     for (const Json& one : json.at("peers")) program.peers.push_back(shared_of(one));
-    for (const Json& one : json.at("connections"))
+    for (const Json& one : json.at("connections")) {
       program.connections.push_back(
           {one.at("socket").get<std::string>(), one.at("channels").get<std::vector<uint64_t>>()});
+      if (one.contains("image"))
+        program.connections.back().portable = Json{{"image", one.at("image")}}.dump();
+    }
     return program;
   } catch (const std::exception& error) {
     return fail(EPROTO, std::string("vrdmad answers in another language: ") + error.what());
@@ -169,15 +172,20 @@ std::string text_of(pid_t pid, const ParkedProgram& program) {
     const Json portable = Json::parse(one.portable, nullptr, false);
     if (portable.is_object()) sessions.back().update(portable);
   }
-  return Json{{"pid", pid}, {"token", program.token}, {"sessions", sessions}}.dump();
+  Json connections = Json::array();
+  for (const Connections& one : program.connections) {
+    const Json portable = Json::parse(one.portable, nullptr, false);
+    connections.push_back(portable.is_object() ? portable : Json::object());
+  }
+  return Json{
+      {"pid", pid}, {"token", program.token}, {"sessions", sessions}, {"connections", connections}}
+      .dump();
 }
 
 }  // namespace
 
-Result<std::vector<Shared>> place(pid_t pid, const ParkedProgram& program) {
-  auto placed = program_of(ask("place", text_of(pid, program)));
-  if (!placed) return pass(std::move(placed).error());
-  return std::move(placed->sessions);
+Result<ParkedProgram> place(pid_t pid, const ParkedProgram& program) {
+  return program_of(ask("place", text_of(pid, program)));
 }
 
 Result<void> attach(pid_t pid, const ParkedProgram& program) {

@@ -18,9 +18,9 @@ namespace vrdma::cli::criu {
 [[nodiscard]] base::Result<ParkedProgram> show(const std::string& token);
 // The same of one that is detached by this, with what can be carried elsewhere (Shared::portable).
 [[nodiscard]] base::Result<ParkedProgram> detach(const std::string& token);
-// The sessions, which have portable(), with the sockets of the vdevices on which they can go on in
-// the network namespace of the process.
-[[nodiscard]] base::Result<std::vector<Shared>> place(pid_t pid, const ParkedProgram& program);
+// The sessions and connections, which have `portable`, with the sockets of the vdevices on which
+// they can go on in the network namespace of the process, and that of rdma_cm.
+[[nodiscard]] base::Result<ParkedProgram> place(pid_t pid, const ParkedProgram& program);
 [[nodiscard]] base::Result<void> attach(pid_t pid, const ParkedProgram& program);
 [[nodiscard]] base::Result<void> resume(const std::string& token);
 [[nodiscard]] base::Result<void> abandon(const std::string& token);

@@ -30,6 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   require(image->token.size() == 32);
   require(image->sessions.empty() ? !image->connections.empty() : !image->memory.empty());
+  require(image->carried.empty() || image->carried.size() == image->connections.size());
   for (const auto& channel : image->channels) {
     require(!channel.numbers.empty());
     for (const int number : channel.numbers) require(number >= 0);

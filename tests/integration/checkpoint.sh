@@ -174,7 +174,7 @@ done
 say "rping is dumped in traffic, and restored; then its client"
 ctl quota set va msg_rate=1200  # some 300 rounds in a second, so that there is traffic as long as the test needs it
 begin_server rping-a rping -a 10.0.0.1
-begin_client rping-b 4000
+begin_client rping-b 8000
 pings_on rping-a rping-b
 for end in a b; do
   again rping-$end
@@ -191,6 +191,30 @@ if [[ $mode != network ]]; then
   done
   both_away rping
   pings_on rping-a rping-b
+  say "the same while its vdevice is deleted and made again, of one end and of both"
+  renew_slow() { # VDEVICE
+    renew "$1"
+    [[ $1 != va ]] || ctl quota set va msg_rate=1200
+  }
+  for end in a b; do
+    dumped rping-$end
+    killed rping-$end
+    renew_slow v$end
+    restored rping-$end
+    pings_on rping-a rping-b
+  done
+  dumped rping-a
+  killed rping-a
+  renew_slow va
+  mv "$T/image" "$T/image-first"
+  dumped rping-b
+  killed rping-b
+  renew_slow vb
+  restored rping-b
+  rm -r "$T/image"
+  mv "$T/image-first" "$T/image"
+  restored rping-a
+  pings_on rping-a rping-b
   dumped rping-a --leave-running
   pings_on rping-a rping-b
   if ROOM=64k dump rping-b; then fail "CRIU wrote a program into 64 KiB"; fi
@@ -198,7 +222,7 @@ if [[ $mode != network ]]; then
   pings_on rping-a rping-b
 fi
 ctl quota set va msg_rate=max
-end_rping rping 4000
+end_rping rping 8000
 [[ $mode != direct ]] || exit 0
 
 say "a listener at all addresses, which has no device open, is away when its client comes"

@@ -336,6 +336,9 @@ struct ParkedSession {
 struct ParkedConnections {
   std::string socket;              // path of the namespace's socket of rdma_cm
   std::vector<uint64_t> channels;  // inodes of the sockets of its event channels
+  // Of a detached process: all that the daemon knows of it (vrdmad/records/cm_session_image.h), as
+  // bytes of anybody; empty: it cannot be had.
+  std::vector<uint8_t> image = {};
 };
 
 // A process whose sessions are parked.
@@ -349,7 +352,7 @@ struct ParkedProcess {
 };
 
 // The process in which detached sessions go on: as ParkedProcess, and of each session the number
-// and the files.
+// and the files. Of its connections only the images.
 using AttachedProcess = ParkedProcess;
 
 struct WatchEvent {

@@ -148,6 +148,7 @@ void fill(v1::ParkedProcess& out, const ParkedProcess& process) {
     auto& connections = *out.add_connections();
     connections.set_socket(one.socket);
     connections.mutable_channels()->Add(one.channels.begin(), one.channels.end());
+    connections.set_image(one.image.data(), one.image.size());
   }
 }
 
@@ -168,6 +169,10 @@ AttachedProcess process_of(const v1::ParkedProcess& process) {
                                  {one.image().begin(), one.image().end()},
                                  {one.gids().begin(), one.gids().end()},
                                  one.known_as()});
+  for (const auto& one : process.connections())
+    attached.connections.push_back({one.socket(),
+                                    {one.channels().begin(), one.channels().end()},
+                                    {one.image().begin(), one.image().end()}});
   return attached;
 }
 

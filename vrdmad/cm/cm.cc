@@ -99,6 +99,11 @@ void Cm::gone(CmDevice& device) {
   std::erase(its->second, &device);
   if (its->second.empty()) devices_.erase(its);
   set_rates(device.netns());
+  // A program that is written to disk may go on with another vdevice.
+  for (const auto& session : sessions_)
+    if (session->is_detached() && session->netns() == device.netns() &&
+        (session->has_ids_of(device.endpoint()) || in(device.netns()).empty()))
+      put_away(*session, device.gids());
   for (const auto& session : sessions_) session->device_removed(device.endpoint());
 }
 

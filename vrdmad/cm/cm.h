@@ -25,7 +25,7 @@
 #include "vrdmad/broker/session_socket.h"
 #include "vrdmad/cm/device.h"
 #include "vrdmad/cm/share.h"
-#include "vrdmad/records/cm_session_file.h"
+#include "vrdmad/records/cm_session_image.h"
 #include "vrdmad/worker/vdevice.h"
 
 namespace vrdma::vrdmad {
@@ -171,6 +171,37 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   // after a takeover: it reconnects, and opens its channels again. All, or none.
   [[nodiscard]] base::Result<void> attach(const std::string& token, pid_t pid);
 
+  // images.cc: sessions of a program that comes from elsewhere.
+  //
+  // Of the detached sessions, in the order of park().
+  [[nodiscard]] base::Result<std::vector<CmSessionImage>> images(const std::string& token) const;
+  // Why ids of the image cannot go on with `device` in the place of the vdevice with this GUID, as
+  // a sentence about `device`; empty: they can.
+  [[nodiscard]] static std::string obstacle(const CmSessionImage& image, uint64_t node_guid,
+                                            const CmDevice& device);
+  struct Coming {
+    CmSessionImage image;
+    std::map<uint64_t, CmDevice*> vdevices;  // in whose place, by its GUID in the image
+  };
+  // Whether ports, ids and limits permit them.
+  [[nodiscard]] base::Result<void> may_import(uint64_t netns, const std::vector<Coming>& all) const;
+  // They go on in the process of `caller`, as after a takeover. Its queue pairs must be there. All,
+  // or none.
+  [[nodiscard]] base::Result<void> import(uint64_t netns, std::shared_ptr<Caller> caller,
+                                          const std::vector<Coming>& all);
+  // A process that is connected to the socket of the namespace, and has asked for nothing; nullptr:
+  // there is none.
+  [[nodiscard]] std::shared_ptr<Caller> newcomer(uint64_t netns, pid_t pid) const;
+  // What comes to the vdevices of the namespace for a session that is about to be imported is not
+  // refused, until the result is destroyed.
+  [[nodiscard]] std::shared_ptr<void> expect(uint64_t netns);
+  // Detached sessions whose vdevices have gone: they can go on of their images alone.
+  [[nodiscard]] bool is_away(const std::string& token) const {
+    return away_.contains(token) && parked_as(token).empty();
+  }
+  void put_away(const std::string& token);     // what is left of them
+  void forget_away(const std::string& token);  // they have gone on, or never will
+
   // For CmSession.
   [[nodiscard]] CmNetwork* network() const { return network_; }
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
@@ -218,6 +249,11 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
   void forget(CmSession* over);
   [[nodiscard]] std::vector<CmSession*> parked_as(const std::string& token) const;
+  // `gids`: to which its peers send.
+  void put_away(CmSession& session, const std::vector<verbs::Gid>& gids);
+  [[nodiscard]] base::Result<std::unique_ptr<CmSession>> imported(uint64_t netns,
+                                                                  const Caller& caller,
+                                                                  const Coming& coming);
 
   SessionSettings settings_;
   base::EventLoop& loop_;
@@ -238,6 +274,12 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::set<uint64_t> later_;
   std::map<uint64_t, base::TimePoint> unanswered_;  // namespaces, since when
   base::EventLoop::Timer adopt_again_;
+  // Whose vdevices have gone: the ids of their connections, by token.
+  struct Away {
+    std::set<uint32_t> ids;
+    std::vector<std::shared_ptr<void>> patience;
+  };
+  std::map<std::string, Away> away_;
   uint32_t last_file_ = 0;
   uint64_t without_file_ = 0;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);

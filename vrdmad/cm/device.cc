@@ -94,6 +94,22 @@ std::vector<provisioning::Row> CmDevice::rows() {
   return rows;
 }
 
+Result<void> CmDevice::check_room(const Arriving& more) const {
+  const auto lacks = [this](Kind kind, uint64_t used, uint64_t wanted) {
+    return used + wanted > setup_.ledger.limit(kind);
+  };
+  const auto beyond = [](Kind kind) {
+    return base::fail(
+        ENOMEM, "its connections exceed the limit " + std::string(provisioning::traits(kind).name));
+  };
+  if (lacks(Kind::kCmIds, setup_.ledger.used(Kind::kCmIds), more.ids)) return beyond(Kind::kCmIds);
+  if (lacks(Kind::kCmEvents, setup_.ledger.used(Kind::kCmEvents), more.events))
+    return beyond(Kind::kCmEvents);
+  if (lacks(Kind::kCmConns, endpoint_.use().connections, more.connections))
+    return beyond(Kind::kCmConns);
+  return {};
+}
+
 Result<std::shared_ptr<void>> CmDevice::charge_id() {
   auto charge = setup_.ledger.charge(Kind::kCmIds, 1);
   if (!charge) return base::pass(std::move(charge.error()));

@@ -51,6 +51,12 @@ class CmDevice {
     return setup_.ledger.charge(provisioning::Kind::kCmEvents, 1);
   }
 
+  // Whether its limits leave room for so many more of these, which come from elsewhere. ENOMEM.
+  struct Arriving {
+    uint32_t ids = 0, events = 0, connections = 0;
+  };
+  [[nodiscard]] base::Result<void> check_room(const Arriving& more) const;
+
   // 0: unlimited
   [[nodiscard]] uint64_t rate(provisioning::Kind kind) const {
     return provisioning::bound(setup_.ledger, kind);
@@ -65,6 +71,10 @@ class CmDevice {
   [[nodiscard]] const std::string& name() const { return setup_.name; }
   [[nodiscard]] uint32_t number() const { return setup_.number; }
   [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }
+  // Unspecified: none.
+  [[nodiscard]] verbs::Gid gid_at(size_t index) const {
+    return index < table_.size() ? table_[index] : verbs::Gid();
+  }
   // The first index of `gid`, or 0 if it is not in the table.
   [[nodiscard]] uint8_t sgid_index(const verbs::Gid& gid) const;
   [[nodiscard]] uint8_t path_mtu() const { return path_mtu_; }  // as enum ibv_mtu

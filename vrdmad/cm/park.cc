@@ -56,6 +56,7 @@ void CmSession::detach() {
   death_watch_.reset();
   pidfd_.reset();
   talk_.forget_caller();
+  for (const auto& [handle, id] : ids_) id->cm->hold();
 }
 
 void CmSession::go_on_parked() {
@@ -89,7 +90,8 @@ void CmSession::attach(const rdma::Peer& process, Fd pidfd) {
   who_.process = process;
   file_.put_who(who_);
   file_.commit();
-  if (!await_process(std::move(pidfd))) end();
+  if (!await_process(std::move(pidfd))) return end();
+  for (const auto& [handle, id] : ids_) id->cm->release();
 }
 
 std::vector<CmSession*> Cm::parked_as(const std::string& token) const {
@@ -112,7 +114,9 @@ Result<std::vector<Cm::ParkedSession>> Cm::park(pid_t pid, const std::string& to
   return all;
 }
 
-bool Cm::has_parked(const std::string& token) const { return !parked_as(token).empty(); }
+bool Cm::has_parked(const std::string& token) const {
+  return away_.contains(token) || !parked_as(token).empty();
+}
 
 void Cm::detach(const std::string& token) {
   for (CmSession* const session : parked_as(token)) session->detach();
@@ -124,9 +128,18 @@ void Cm::resume_parked(const std::string& token) {
 
 void Cm::end_parked(const std::string& token) {
   for (CmSession* const session : parked_as(token)) session->end();
+  away_.erase(token);
+}
+
+std::shared_ptr<Caller> Cm::newcomer(uint64_t netns, pid_t pid) const {
+  for (const auto& session : sessions_)
+    if (session->netns() == netns)
+      if (auto caller = session->newcomer(pid); caller != nullptr) return caller;
+  return nullptr;
 }
 
 Result<void> Cm::attach(const std::string& token, pid_t pid) {
+  if (away_.contains(token)) return fail(ENODEV, "a vdevice of its connections has gone");
   struct Attached {
     CmSession* session;
     rdma::Peer process;
@@ -134,9 +147,7 @@ Result<void> Cm::attach(const std::string& token, pid_t pid) {
   };
   std::vector<Attached> all;
   for (CmSession* const session : parked_as(token)) {
-    std::shared_ptr<Caller> caller;
-    for (const auto& other : sessions_)
-      if (caller == nullptr && other->netns() == session->netns()) caller = other->newcomer(pid);
+    const auto caller = newcomer(session->netns(), pid);
     if (caller == nullptr)
       return fail(ENOTCONN, "it is not connected to " + socket_path(session->netns()));
     auto opened = caller->open(false);

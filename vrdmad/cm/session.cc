@@ -262,6 +262,9 @@ CmSession::Id* CmSession::add_id(uint32_t channel, uint32_t handle) {
 }
 
 void CmSession::remove_id(uint32_t handle) {
+  if (parked_ == Parked::kDetached)
+    if (const auto id = ids_.find(handle); id != ids_.end() && id->second->cm)
+      id->second->cm->leave(true);
   space_->ids.remove(static_cast<uint32_t>(ids_.erase(handle)));
   file_.erase_id(handle);
 }
@@ -281,7 +284,8 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
     case CmCall::kDevices: {
       const auto guids = cm_.guids(netns());
       reply->count = static_cast<uint32_t>(std::min<size_t>(guids.size(), ipc::kCmDevices));
-      std::copy_n(guids.begin(), reply->count, reply->guids);
+      for (uint32_t i = 0; i < reply->count; ++i) reply->guids[i] = known_as(guids[i]);
+      file_.commit();
       return 0;
     }
     case CmCall::kDevice: {
@@ -470,13 +474,13 @@ ipc::CmAddress CmSession::address_of(const qp1mux::Address& from) {
   return to;
 }
 
-ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {
+ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) {
   ipc::CmWhere where{};
   where.local = address_of(cm.local());
   where.remote = address_of(cm.remote());
   const CmDevice* device = cm_.device(cm.endpoint());
   if (device == nullptr) return where;
-  where.node_guid = device->node_guid();
+  where.node_guid = known_as(device->node_guid());
   where.sgid_index = device->sgid_index(cm.local().gid);
   where.hop_limit = cm.route().hop_limit;
   where.traffic_class = cm.options().tos;

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "vrdmad/broker/conversation.h"
 #include "vrdmad/cm/events.h"
 #include "vrdmad/records/cm_session_file.h"
+#include "vrdmad/records/cm_session_image.h"
 
 namespace vrdma::vrdmad {
 
@@ -35,7 +37,7 @@ struct CmUser;
 
 class CmSession final : private provisioning::RequestRate::Reader {
  public:
-  static constexpr uint32_t kMaxBacklog = 1024;
+  static constexpr uint32_t kMaxBacklog = CmSessionImage::kMostBacklog;
 
   // Calls `ended` once; the session may be destroyed after, but not inside the call.
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> start(
@@ -45,6 +47,9 @@ class CmSession final : private provisioning::RequestRate::Reader {
   // reconnects (kResume). Errors: of Broker::find(); the caller then keeps `file`.
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> adopt(
       Cm& cm, CmSessionFile&& file, std::function<void(CmSession*)> ended);
+  // Of an image, in a process that has connected, which `pidfd` names: as adopt().
+  [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> import(
+      Cm& cm, CmSessionFile&& file, base::Fd pidfd, std::function<void(CmSession*)> ended);
   ~CmSession() override;
   CmSession(const CmSession&) = delete;
   CmSession& operator=(const CmSession&) = delete;
@@ -62,10 +67,8 @@ class CmSession final : private provisioning::RequestRate::Reader {
   // After its end: ends some of its channels and ids, as many as other programs can wait for. True:
   // there are no more.
   [[nodiscard]] bool end_some();
-  // Leaves the session to the next daemon; destroy it afterwards.
-  void leave() {
-    if (!over_) file_.leave();
-  }
+  // Leaves the session to the next daemon, without a message to its peers; destroy it afterwards.
+  void leave();
   // Whether it is an adopted session of `process` that waits for a reconnection.
   [[nodiscard]] bool is_left_by(const rdma::Peer& process) const;
   void device_added(qp1mux::Endpoint& endpoint);
@@ -76,6 +79,9 @@ class CmSession final : private provisioning::RequestRate::Reader {
   [[nodiscard]] bool is_parked_as(const std::string& token) const {
     return !over_ && parked_ != Parked::kNot && token_ == token;
   }
+  // It may go on elsewhere: its connections send nothing unasked (qp1mux::Connection::hold()), and
+  // end without a word to peers on other hosts.
+  [[nodiscard]] bool is_detached() const { return !over_ && parked_ == Parked::kDetached; }
   // ENOTSUP: it has no file. EALREADY: it is parked.
   [[nodiscard]] base::Result<void> park(const std::string& token);
   // The inodes of the program's ends of the sockets of its channels; without those that an earlier
@@ -87,6 +93,19 @@ class CmSession final : private provisioning::RequestRate::Reader {
   [[nodiscard]] std::shared_ptr<Caller> newcomer(pid_t pid) const;
   // A detached session waits until the process reconnects, as one that was adopted.
   void attach(const rdma::Peer& process, base::Fd pidfd);
+
+  // images.cc. Its file must be active, or it has no channels.
+  [[nodiscard]] base::Result<CmSessionImage> image();
+  [[nodiscard]] bool has_ids_of(const qp1mux::Endpoint& endpoint) const;
+  // The ids of its connections.
+  [[nodiscard]] std::set<uint32_t> local_ids() const;
+  // Whether it has each id of the image, and none is kGone but those that were.
+  [[nodiscard]] bool has_all_of(const CmSessionImage& image) const;
+  // Ends at once, without a message: it goes on elsewhere.
+  void leave_quietly();
+  // In the connections of the namespace and its user.
+  void set_counted(bool counted);
+  [[nodiscard]] const std::string& token() const { return token_; }
 
  private:
   enum class Parked : uint8_t { kNot, kParked, kDetached };
@@ -116,7 +135,8 @@ class CmSession final : private provisioning::RequestRate::Reader {
 
   void on_socket();
   void admitted() override;
-  void set_counted(bool counted);
+  // The GUID by which the program knows the vdevice with this one, from now on.
+  [[nodiscard]] uint64_t known_as(uint64_t node_guid);
   void serve(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   void answer(ipc::CmReply* reply, const base::Fd& beside);
   void end_badly();  // for a violation of the protocol
@@ -165,7 +185,7 @@ class CmSession final : private provisioning::RequestRate::Reader {
 
   [[nodiscard]] static ipc::CmAttributes attributes(const qp1mux::CmId& cm,
                                                     const ipc::CmWhere& where);
-  [[nodiscard]] ipc::CmWhere where(const qp1mux::CmId& cm) const;
+  [[nodiscard]] ipc::CmWhere where(const qp1mux::CmId& cm);
   [[nodiscard]] static ipc::CmAddress address_of(const qp1mux::Address& from);
   [[nodiscard]] qp1mux::Address address(const ipc::CmAddress& from) const;
 
@@ -185,12 +205,13 @@ class CmSession final : private provisioning::RequestRate::Reader {
   std::string token_;                    // of its parked process
   base::EventLoop::Watch parked_watch_;  // of the connection's end, while parked
   CmSession* taken_from_ = nullptr;      // the owner of an id that the current request takes
-  bool counted_ = false;                 // in the connections of the namespace and its user
+  bool counted_ = false;                 // see set_counted()
   bool serving_ = false;                 // a request, whose reply commits its changes
   std::vector<uint32_t> touched_;        // channels with new events
   CmEvents events_;
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;
+  std::map<uint64_t, uint64_t> known_as_;  // see known_as()
 };
 
 }  // namespace vrdma::vrdmad

@@ -27,6 +27,8 @@ void CmSession::begin_file() {
   }
   made->numbers() = file_.numbers();
   file_ = std::move(*made);
+  for (uint32_t number = 0; const auto& [guid, known] : known_as_)  // it asked for devices first
+    file_.put_vdevice(++number, {known, guid});
 }
 
 void CmSession::keep(const Id& id) {
@@ -46,14 +48,23 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile&& file
     if (process.error().code() == EPIPE) file.leave();
     return pass(std::move(process).error());
   }
+  auto session = import(cm, std::move(file), std::move(process->opened.pidfd), std::move(ended));
+  if (session)
+    spdlog::info("netns {}: took over the rdma_cm session of process {}, with {} ids", who->netns,
+                 who->process.pid, (*session)->ids_.size());
+  return session;
+}
+
+Result<std::unique_ptr<CmSession>> CmSession::import(Cm& cm, CmSessionFile&& file, Fd pidfd,
+                                                     std::function<void(CmSession*)> ended) {
+  auto who = file.who();
+  if (!who) return pass(std::move(who).error());
   std::unique_ptr<CmSession> session(
       new CmSession(cm, cm.space(who->netns), *who, Fd(), nullptr, std::move(ended)));
   session->file_ = std::move(file);
-  if (auto watched = session->await_process(std::move(process->opened.pidfd)); !watched)
+  if (auto watched = session->await_process(std::move(pidfd)); !watched)
     return pass(std::move(watched).error());
   session->take_over();
-  spdlog::info("netns {}: took over the rdma_cm session of process {}, with {} ids", who->netns,
-               who->process.pid, session->ids_.size());
   return session;
 }
 
@@ -68,6 +79,8 @@ Result<void> CmSession::await_process(Fd pidfd) {
 }
 
 void CmSession::take_over() {
+  for (const auto& vdevice : file_.vdevices())
+    known_as_.try_emplace(vdevice.node_guid, vdevice.known_as);
   for (const auto& [handle, socket] : file_.channels()) {
     channels_[handle].its_end = socket;
     space_->channels.add();
@@ -103,6 +116,12 @@ void CmSession::take_over() {
     event.type = qp1mux::CmEventType::kDeviceRemoval;
     tell(*id, event);
   }
+}
+
+void CmSession::leave() {
+  if (over_) return;
+  for (const auto& [handle, id] : ids_) id->cm->leave(false);
+  file_.leave();
 }
 
 bool CmSession::is_left_by(const rdma::Peer& process) const {

@@ -27,9 +27,10 @@ class CmShare {
   ~CmShare() { remove(count_); }
 
   [[nodiscard]] uint32_t count() const { return count_; }
-  [[nodiscard]] bool has_room() const {
-    const bool few = count_ < limits_.share;
-    return count_ < limits_.most && *all_ < (few ? limits_.of_all : limits_.of_all / 2);
+  [[nodiscard]] bool has_room(uint32_t number = 1) const {
+    const uint64_t here = uint64_t{count_} + number, of_all = uint64_t{*all_} + number;
+    const bool few = here <= limits_.share;
+    return here <= limits_.most && of_all <= (few ? limits_.of_all : limits_.of_all / 2);
   }
   void add(uint32_t number = 1) {
     count_ += number;

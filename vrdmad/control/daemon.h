@@ -343,14 +343,34 @@ class Daemon final : public AdminBackend, public HookBackend {
                                                           AttachSession* message);
   // daemon_images.cc
   void add_images(const Parked& parked, ParkedProcess* process);
+  [[nodiscard]] base::Result<Record*> place(
+      const std::string& name, uint64_t netns,
+      const std::function<std::string(const Record&)>& obstacle);
   [[nodiscard]] base::Result<Record*> place(const ParkedSession& session, uint64_t netns);
   [[nodiscard]] base::Result<void> may_import(const AttachedProcess& process);
+  // Where what a process has goes on, in the order of its sessions and of its connections.
+  struct Places {
+    std::vector<Record*> sessions;
+    std::vector<Cm::Coming> connections;
+  };
+  [[nodiscard]] base::Result<Places> places_of(const AttachedProcess& process, uint64_t netns);
+  [[nodiscard]] base::Result<Cm::Coming> place(const ParkedConnections& connections,
+                                               const AttachedProcess& process,
+                                               const std::vector<Record*>& sessions,
+                                               uint64_t netns);
   [[nodiscard]] base::Result<Furnisher::Adopted> imported(const ParkedSession& session,
                                                           Record& record,
                                                           std::shared_ptr<Caller> caller);
   void import(const AttachedProcess& process, const Steps& done);
-  void on_imported(const std::vector<Furnisher::Open>& opened, const std::string& who,
-                   const Steps& done);
+  struct Imported {  // what is under way
+    std::string who, token;
+    uint64_t netns = 0;
+    std::vector<Furnisher::Open> sessions;
+    std::vector<Cm::Coming> connections;
+    std::shared_ptr<Caller> of_cm;  // connected to rdma_cm, if there are connections
+  };
+  void on_imported(const Imported& all, const Steps& done);
+  [[nodiscard]] base::Result<void> import_connections(const Imported& all);
   void start_grace(const std::string& token);
   void on_grace_over(const std::string& token);
   void forget_parked(uint64_t connection);
@@ -537,6 +557,12 @@ class Daemon final : public AdminBackend, public HookBackend {
   NetdevSearch netdev_search_;            // of pending vdevices
   TenantTotals gone_;                     // totals of deleted vdevices, for known tenants
   std::map<std::string, Parked> parked_;  // by token
+  // Processes that were placed and use rdma_cm, by token: they are about to come.
+  struct Expected {
+    std::shared_ptr<void> patience;
+    base::EventLoop::Timer until;
+  };
+  std::map<std::string, Expected> expected_;
   std::map<uint64_t, WatchCallback> subscribers_;
   // Vdevices whose creation is not on disk yet: no subscriber knows them.
   std::set<uint64_t> untold_;

@@ -7,7 +7,8 @@
 // rdma_cm (vrdmad/cm/park.cc) go with those of its vdevices.
 //
 // Nothing of this outlives the daemon or its worker: a parked program is then taken over as if it
-// had never been parked, and a detached one is not found, so its sessions end.
+// had never been parked, and a detached one is not found, so its sessions end. What is left of it
+// is its image (daemon_images.cc).
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -100,7 +101,7 @@ void Daemon::be_away(uint64_t connection, ParkedSession* session) const {
 Result<ParkedProcess> Daemon::described(const Parked& parked) {
   ParkedProcess process{parked.pid, parked.token, {}};
   for (const auto& one : parked.connections)
-    process.connections.push_back({one.socket, one.channels});
+    process.connections.push_back({one.socket, one.channels, {}});
   for (const auto& [connection, session] : parked.sessions) {
     auto its = described(session);
     if (!its) return pass(std::move(its).error());
@@ -322,8 +323,8 @@ Result<void> Daemon::abandon_process(const std::string& process) {
 
 // Its vdevices have gone, while it was away.
 bool Daemon::is_homeless(const Parked& parked) const {
-  return parked.detached && parked.connections.empty() &&
-         std::ranges::none_of(parked.sessions, [this](const auto& one) {
+  if (parked.sessions.empty()) return cm_.is_away(parked.token);
+  return parked.detached && std::ranges::none_of(parked.sessions, [this](const auto& one) {
            return records_.contains(one.second.vdevice);
          });
 }

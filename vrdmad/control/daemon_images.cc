@@ -66,6 +66,11 @@ std::string obstacle(const SessionImage& image, const std::vector<std::string>& 
 
 void Daemon::add_images(const Parked& parked, ParkedProcess* process) {
   size_t sum = 0;
+  const auto only_here = [&](const std::string& why) {
+    spdlog::info("process {} can be restored only while this vrdmad runs: {}", parked.pid, why);
+    for (ParkedSession& each : process->sessions) each.image.clear();
+    for (ParkedConnections& each : process->connections) each.image.clear();
+  };
   for (ParkedSession& session : process->sessions) {
     const auto of = std::ranges::find_if(
         parked.sessions, [&](const auto& one) { return one.second.session == session.number; });
@@ -73,38 +78,101 @@ void Daemon::add_images(const Parked& parked, ParkedProcess* process) {
     auto image =
         SessionFile::image_in(SessionFiles::journal_path(settings_.state_dir, session.number));
     auto anchors = record != nullptr ? anchors_of(of->second) : fail(ENOENT, "it has gone");
-    if (record == nullptr || !image || !anchors || (sum += image->size()) > kMostImages) {
-      spdlog::info("process {} can be restored only while this vrdmad runs: {}", parked.pid,
-                   !image ? image.error().message() : "its sessions have too many objects");
-      for (ParkedSession& each : process->sessions) each.image.clear();
-      return;
-    }
+    if (record == nullptr || !image || !anchors || (sum += image->size()) > kMostImages)
+      return only_here(!image ? image.error().message() : "its sessions have too many objects");
     session.image = std::move(*image);
     session.known_as = anchors->of.known_as;
     for (const verbs::Gid& gid : record->table()) session.gids.push_back(gid.text());
   }
+  const auto connections = cm_.images(parked.token);
+  if (!connections || connections->size() != process->connections.size())
+    return only_here(!connections ? connections.error().message()
+                                  : "a session of rdma_cm has ended");
+  for (size_t i = 0; i < connections->size(); ++i) {
+    auto image = (*connections)[i].encode();
+    if (image.size() > CmSessionImage::kMostBytes || (sum += image.size()) > kMostImages)
+      return only_here("its connections of rdma_cm are too many");
+    process->connections[i].image = std::move(image);
+  }
 }
 
-// With the same name, or the only one on which the session can go on.
-Result<Daemon::Record*> Daemon::place(const ParkedSession& session, uint64_t netns) {
-  auto image = SessionImage::decode(session.image);
-  if (!image) return pass(std::move(image).error());
+// The vdevice with this name, or the only one of the namespace to which there is no obstacle.
+Result<Daemon::Record*> Daemon::place(const std::string& name, uint64_t netns,
+                                      const std::function<std::string(const Record&)>& obstacle) {
   std::vector<Record*> fitting;
   std::string why = "its network namespace has no vdevice";
   for (const auto& [id, record] : records_) {
     if (record->link.netns_cookie != netns || record->leaving) continue;
-    const std::string its = obstacle(*image, session.gids, record->table());
-    if (its.empty() && record->spec.name == session.vdev.name) return record.get();
+    const std::string its = obstacle(*record);
+    if (its.empty() && record->spec.name == name) return record.get();
     if (its.empty())
       fitting.push_back(record.get());
     else
       why = "vdevice " + record->label + ": " + its;
   }
   if (fitting.size() > 1)
-    return fail(ENOENT, "its network namespace has several vdevices, and none is named " +
-                            session.vdev.name);
+    return fail(ENOENT, "its network namespace has several vdevices, and none is named " + name);
   if (fitting.empty()) return fail(ENOENT, why);
   return fitting.front();
+}
+
+Result<Daemon::Record*> Daemon::place(const ParkedSession& session, uint64_t netns) {
+  auto image = SessionImage::decode(session.image);
+  if (!image) return pass(std::move(image).error());
+  return place(session.vdev.name, netns, [&](const Record& record) {
+    return obstacle(*image, session.gids, record.table());
+  });
+}
+
+// A vdevice that its verbs use, too, is the one where these go on. Of one that no id has, its
+// program only knows the GUID.
+Result<Cm::Coming> Daemon::place(const ParkedConnections& connections,
+                                 const AttachedProcess& process,
+                                 const std::vector<Record*>& sessions, uint64_t netns) {
+  auto image = CmSessionImage::decode(connections.image);
+  if (!image) return pass(std::move(image).error());
+  Cm::Coming coming{std::move(*image), {}};
+  for (const auto& vdevice : coming.image.vdevices) {
+    const uint64_t guid = vdevice.is.node_guid;
+    const auto why_not = [&](const Record& record) {
+      return Cm::obstacle(coming.image, guid, *record.cm);
+    };
+    const bool is_used = std::ranges::any_of(
+        coming.image.ids, [guid](const auto& id) { return id.second.record.node_guid == guid; });
+    Result<Record*> its = fail(ENOENT, "its network namespace has no vdevice");
+    for (size_t i = 0; i < sessions.size(); ++i)
+      if (process.sessions[i].vdev.name == vdevice.name) its = sessions[i];
+    if (its) {
+      if (const std::string why = why_not(**its); !why.empty())
+        return fail(ENOENT, "vdevice " + (*its)->label + ": " + why);
+    } else {
+      its = place(vdevice.name, netns, why_not);
+    }
+    if (!its && is_used) return pass(std::move(its).error());
+    if (its && (is_used || (*its)->spec.name == vdevice.name))
+      coming.vdevices[guid] = (*its)->cm.get();
+  }
+  return coming;
+}
+
+Result<Daemon::Places> Daemon::places_of(const AttachedProcess& process, uint64_t netns) {
+  Places places;
+  for (const ParkedSession& session : process.sessions) {
+    auto record = place(session, netns);
+    if (!record) return pass(std::move(record).error());
+    places.sessions.push_back(*record);
+  }
+  for (const ParkedConnections& one : process.connections) {
+    auto coming = place(one, process, places.sessions, netns);
+    if (!coming) return pass(std::move(coming).error());
+    places.connections.push_back(std::move(*coming));
+  }
+  // Those that wait here for it have the same ports and numbers, and will give them up.
+  const auto homeless = parked_.find(process.token);
+  if (homeless != parked_.end()) cm_.put_away(process.token);
+  if (auto may = cm_.may_import(netns, places.connections); !may)
+    return pass(std::move(may).error());
+  return places;
 }
 
 Result<void> Daemon::may_import(const AttachedProcess& process) {
@@ -112,9 +180,10 @@ Result<void> Daemon::may_import(const AttachedProcess& process) {
     return fail(EEXIST, "it was restored before, and an image is restored once");
   if (const auto it = parked_.find(process.token); it != parked_.end() && !is_homeless(it->second))
     return fail(EBUSY, "its sessions are parked here");
-  const bool has_all =
-      std::ranges::none_of(process.sessions, [](const auto& one) { return one.image.empty(); });
-  if (process.sessions.empty() || !has_all)
+  const auto lacks_image = [](const auto& one) { return one.image.empty(); };
+  const bool has_all = std::ranges::none_of(process.sessions, lacks_image) &&
+                       std::ranges::none_of(process.connections, lacks_image);
+  if ((process.sessions.empty() && process.connections.empty()) || !has_all)
     return fail(ENOENT,
                 "no parked process has this token: another process was attached, or it was "
                 "abandoned, or its time is over");
@@ -128,15 +197,23 @@ Result<ParkedProcess> Daemon::place_process(const AttachedProcess& process) {
       return pass(std::move(may).error(), who + " cannot be restored");
     auto netns = settings_.broker->netns("pid:" + std::to_string(process.pid));
     if (!netns) return pass(std::move(netns).error());
+    auto places = places_of(process, netns->cookie);
+    if (!places) return pass(std::move(places).error(), who + " cannot be restored");
     ParkedProcess placed{process.pid, process.token, {}};
-    for (const ParkedSession& session : process.sessions) {
-      auto record = place(session, netns->cookie);
-      if (!record) return pass(std::move(record).error(), who + " cannot be restored");
-      placed.sessions.push_back(
-          {session.number,
-           {(*record)->id, (*record)->spec.name, (*record)->spec.netns},
-           run_dir_.session_socket((*record)->link.netns_cookie, (*record)->number),
-           {}});
+    for (size_t i = 0; i < places->sessions.size(); ++i) {
+      const Record& record = *places->sessions[i];
+      placed.sessions.push_back({process.sessions[i].number,
+                                 {record.id, record.spec.name, record.spec.netns},
+                                 run_dir_.session_socket(record.link.netns_cookie, record.number),
+                                 {}});
+    }
+    for (size_t i = 0; i < places->connections.size(); ++i)
+      placed.connections.push_back({cm_.socket_path(netns->cookie), {}, {}});
+    if (!placed.connections.empty()) {
+      constexpr auto kUntilItComes = std::chrono::seconds(30);
+      expected_[process.token] = {
+          cm_.expect(netns->cookie),
+          loop_.after(kUntilItComes, [this, token = process.token] { expected_.erase(token); })};
     }
     return placed;
   });
@@ -171,66 +248,90 @@ Result<Furnisher::Adopted> Daemon::imported(const ParkedSession& session, Record
 
 // All or none.
 void Daemon::import(const AttachedProcess& process, const Steps& done) {
-  const std::string who = "process " + std::to_string(process.pid);
+  Imported all{"process " + std::to_string(process.pid), process.token, 0, {}, {}, nullptr};
   const auto failed = [&](base::Error why) {
-    done(pass(std::move(why), who + " cannot be restored"));
+    done(pass(std::move(why), all.who + " cannot be restored"));
   };
   if (auto may = may_import(process); !may) return failed(std::move(may).error());
   const auto netns = settings_.broker->netns("pid:" + std::to_string(process.pid));
   if (!netns) return failed(netns.error());
-  std::vector<std::pair<Record*, std::shared_ptr<Caller>>> places;
-  for (const ParkedSession& session : process.sessions) {
-    const auto record = place(session, netns->cookie);
-    if (!record) return failed(record.error());
-    auto caller = furnisher_.newcomer_of((*record)->id, process.pid);
-    if (caller == nullptr)
-      return failed(base::Error(
-          ENOTCONN, "it is not connected to the socket of vdevice " + (*record)->label));
-    places.emplace_back(*record, std::move(caller));
+  all.netns = netns->cookie;
+  auto places = places_of(process, all.netns);
+  if (!places) return failed(std::move(places).error());
+  all.connections = std::move(places->connections);
+  std::vector<std::shared_ptr<Caller>> callers;
+  for (const Record* const record : places->sessions) {
+    callers.push_back(furnisher_.newcomer_of(record->id, process.pid));
+    if (callers.back() == nullptr)
+      return failed(
+          base::Error(ENOTCONN, "it is not connected to the socket of vdevice " + record->label));
   }
+  if (!all.connections.empty()) all.of_cm = cm_.newcomer(all.netns, process.pid);
+  if (!all.connections.empty() && all.of_cm == nullptr)
+    return failed(base::Error(ENOTCONN, "it is not connected to " + cm_.socket_path(all.netns)));
   begin_epoch();
   // Sessions whose vdevices have gone give their numbers to their successors.
   std::map<uint64_t, Furnisher::Open> before;
   if (auto homeless = parked_.extract(process.token)) before = homeless.mapped().sessions;
   for (const auto& [connection, session] : before) furnisher_.ended(connection);
-  std::vector<Furnisher::Adopted> all;
-  std::vector<Furnisher::Open> opened;
-  for (size_t i = 0; i < places.size(); ++i) {
-    auto one = imported(process.sessions[i], *places[i].first, std::move(places[i].second));
+  std::vector<Furnisher::Adopted> adopted;
+  for (size_t i = 0; i < callers.size(); ++i) {
+    auto one = imported(process.sessions[i], *places->sessions[i], std::move(callers[i]));
     if (!one) {
-      for (const auto& made : opened) furnisher_.ended(made.connection);
+      for (const auto& made : all.sessions) furnisher_.ended(made.connection);
       ask_all(before, ParkSession::Step::kEnd, [](const auto&) {});
+      cm_.forget_away(process.token);
       return failed(std::move(one).error());
     }
-    opened.push_back({one->connection, one->vdevice, one->kit.session});
-    all.push_back(std::move(*one));
+    all.sessions.push_back({one->connection, one->vdevice, one->kit.session});
+    adopted.push_back(std::move(*one));
   }
   used_tokens_.add(process.token);
-  spdlog::info("{} goes on with {} session(s) of an image", who, all.size());
+  spdlog::info("{} goes on with {} session(s) of an image, and {} of rdma_cm", all.who,
+               all.sessions.size(), all.connections.size());
   Adopting adopting;
-  for (WorkerEnd* const worker : give(std::move(all), &adopting)) worker->send(TakeOver{});
+  for (WorkerEnd* const worker : give(std::move(adopted), &adopting)) worker->send(TakeOver{});
   // What is left of them was served by another worker.
   ask_all(before, ParkSession::Step::kEnd, [](const auto&) {});
+  if (adopting.workers.empty()) return on_imported(all, done);
   // A worker that has answered has adopted them, or has said that they ended.
   const auto left = std::make_shared<size_t>(adopting.workers.size());
   for (const auto& [worker, its] : adopting.workers)
     worker->send(CheckLimits{its->id,
                              answers_.expect(its->domain, kWorkerPatience,
-                                             [this, left, opened, who, done](const ToControl*) {
-                                               if (--*left == 0) on_imported(opened, who, done);
+                                             [this, left, all, done](const ToControl*) {
+                                               if (--*left == 0) on_imported(all, done);
                                              }),
                              {}});
 }
 
-void Daemon::on_imported(const std::vector<Furnisher::Open>& opened, const std::string& who,
-                         const Steps& done) {
+// A program may repeat rdma_accept() as soon as its session of rdma_cm is there, so that comes
+// last.
+void Daemon::on_imported(const Imported& all, const Steps& done) {
   std::map<uint64_t, Furnisher::Open> living;
-  for (const auto& one : opened)
+  for (const auto& one : all.sessions)
     if (furnisher_.vdevice_of(one.connection) != 0) living[one.connection] = one;
-  if (living.size() == opened.size()) return done({});
+  Result<void> result;
+  if (living.size() != all.sessions.size())
+    result = fail(EIO, "a session could not be made again; vrdmad's log says why");
+  else if (!all.connections.empty())
+    result = import_connections(all);
+  cm_.forget_away(all.token);
+  expected_.erase(all.token);
+  if (result) return done({});
   if (!living.empty()) ask_all(living, ParkSession::Step::kEnd, [](const auto&) {});
-  done(fail(EIO,
-            who + " cannot be restored: a session could not be made again; vrdmad's log says why"));
+  done(pass(std::move(result).error(), all.who + " cannot be restored"));
+}
+
+// A vdevice may have gone since.
+Result<void> Daemon::import_connections(const Imported& all) {
+  for (const auto& one : all.connections)
+    for (const auto& [guid, device] : one.vdevices)
+      if (std::ranges::none_of(records_, [device = device](const auto& record) {
+            return record.second->cm.get() == device;
+          }))
+        return fail(ENODEV, "a vdevice of its connections has gone");
+  return cm_.import(all.netns, all.of_cm, all.connections);
 }
 
 }  // namespace vrdma::vrdmad

@@ -52,6 +52,9 @@ void CmSessionFile::put_id(uint32_t handle, const IdRecord& record) {
   put(Kind::kId, handle, &record, sizeof record);
 }
 void CmSessionFile::erase_id(uint32_t handle) { erase(Kind::kId, handle); }
+void CmSessionFile::put_vdevice(uint32_t number, const VdeviceRecord& record) {
+  put(Kind::kVdevice, number, &record, sizeof record);
+}
 void CmSessionFile::put_event(const ipc::CmEventMessage& message) {
   put(Kind::kEvent, message.sequence, &message, sizeof message);
 }
@@ -94,6 +97,13 @@ std::vector<std::pair<uint32_t, CmSessionFile::IdRecord>> CmSessionFile::ids() c
   std::vector<std::pair<uint32_t, IdRecord>> records;
   for (const auto& record : all(Kind::kId))
     if (IdRecord id{}; record.read(&id)) records.emplace_back(record.number, id);
+  return records;
+}
+
+std::vector<CmSessionFile::VdeviceRecord> CmSessionFile::vdevices() const {
+  std::vector<VdeviceRecord> records;
+  for (const auto& record : all(Kind::kVdevice))
+    if (VdeviceRecord vdevice{}; record.read(&vdevice)) records.push_back(vdevice);
   return records;
 }
 

@@ -32,6 +32,12 @@ class CmSessionFile {
     uint64_t node_guid;  // of its vdevice, big-endian; 0: none
     qp1mux::CmIdRecord id;
   };
+  // A vdevice as its program knows it: by the GUID that it had when the program came to know it.
+  // Another one may have taken its place since (cm_session_image.h).
+  struct VdeviceRecord {
+    uint64_t known_as;   // big-endian
+    uint64_t node_guid;  // of the present one
+  };
   // The last handle and the last event sequence in use.
   struct Numbers {
     uint32_t handle = 0;
@@ -54,6 +60,7 @@ class CmSessionFile {
   void erase_channel(uint32_t handle);
   void put_id(uint32_t handle, const IdRecord& record);
   void erase_id(uint32_t handle);
+  void put_vdevice(uint32_t number, const VdeviceRecord& record);
   void put_event(const ipc::CmEventMessage& message);  // by its sequence
   void erase_event(uint32_t sequence);
   // The last request that changed something: its reply without attributes and GUIDs.
@@ -65,6 +72,7 @@ class CmSessionFile {
   // With their sockets; 0: an earlier vrdmad did not note it.
   [[nodiscard]] std::vector<std::pair<uint32_t, uint64_t>> channels() const;
   [[nodiscard]] std::vector<std::pair<uint32_t, IdRecord>> ids() const;
+  [[nodiscard]] std::vector<VdeviceRecord> vdevices() const;
   [[nodiscard]] std::vector<ipc::CmEventMessage> events() const;  // in order
   [[nodiscard]] ipc::CmReply answer() const;                      // sequence 0: none
 
@@ -73,7 +81,7 @@ class CmSessionFile {
 
  private:
   explicit CmSessionFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
-  enum class Kind : uint16_t { kWho, kChannel, kId, kEvent, kAnswer };
+  enum class Kind : uint16_t { kWho, kChannel, kId, kEvent, kAnswer, kVdevice };
   [[nodiscard]] std::vector<RecordFile::Record> all(Kind kind) const {
     return file_->all(static_cast<uint16_t>(kind));
   }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# checkpoint.sh FLOW default|other: containers of podman with vdevices are written to disk by CRIU, and made again. All programs check
+# checkpoint.sh FLOW default|other CM_FLOW: containers of podman with vdevices are written to disk by CRIU, and made again. All programs check
 # each message, WRITE, READ and atomic that they exchange.
 #
 #     container NAME-a         podman's bridge              container NAME-b
@@ -44,8 +44,9 @@ printf '[red]\ntenant = red\n[short]\n' >/etc/vrdma/classes.conf
 ctl cdi generate
 ctl seccomp >"$T/seccomp.json"
 cp "$1" "$T/lib/flow"
+cp "$3" "$T/lib/cm-flow"
 # shellcheck disable=SC2016  # make_image's
-make_image plain bookworm 'cp "$T/lib/flow" usr/bin/ && ldd "$T/lib/flow" | sed -nE "s/.* => (.*(stdc|gcc|libm)[^ ]*) .*/\1/p" | xargs cp -L -t usr/lib/x86_64-linux-gnu && ldconfig -r .'
+make_image plain bookworm 'cp "$T/lib/flow" "$T/lib/cm-flow" usr/bin/ && ldd "$T/lib/flow" | sed -nE "s/.* => (.*(stdc|gcc|libm)[^ ]*) .*/\1/p" | xargs cp -L -t usr/lib/x86_64-linux-gnu && ldconfig -r .'
 podman network create --disable-dns lab >"$T/network.log" 2>&1 || skip "podman cannot make a network here: $(tail -1 "$T/network.log")"
 say "podman $(podman version -f '{{.Client.Version}}'), $(runc --version | head -1), CRIU $(criu --version | awk '{ print $2; exit }')"
 
@@ -202,6 +203,30 @@ for name in direct child; do
   goes_on $name-a $name-b
 done
 over direct-a direct-b
+
+say "a container alone comes back with its connections of rdma_cm, and a listener"
+cm_end() { # NAME ARGUMENT...
+  head -c 24 /dev/zero >"$T/meet/$1.progress"
+  podman run -d --name "$1" --device vrdma.io/device=default -v "$T/meet:/meet" --network lab "$IMAGE" \
+    cm-flow "${@:2}" 18515 "/meet/$1.progress" >"$T/$1.log" 2>&1 || fail "$1 is not started: $(<"$T/$1.log")"
+}
+has_said() { podman logs "$1" 2>&1 | grep -qE "$2"; } # CONTAINER PATTERN
+cm_end cm-a server 0.0.0.0
+wait_until 20 has_said cm-a listening || fail "cm-a: $(podman logs cm-a 2>&1)"
+cm_end cm-b client "$(address cm-a)"
+for end in a b; do
+  goes_on cm-a cm-b
+  checkpoint cm-$end
+  restore cm-$end
+  goes_on cm-a cm-b
+done
+podman kill -s TERM cm-b >/dev/null
+wait_until 20 has_said cm-b '^[0-9]+ sent, [0-9]+ received$' || fail "cm-b: $(podman logs cm-b 2>&1)"
+wait_until 20 has_said cm-a '^[0-9]+ sent, [0-9]+ received$' || fail "cm-a: $(podman logs cm-a 2>&1)"
+podman rm -f -t 0 cm-b >/dev/null
+cm_end cm-b client "$(address cm-a)"
+goes_on cm-a cm-b
+podman rm -f -t 0 cm-a cm-b >/dev/null
 
 say "a container whose class has gone is not restored; once the class is there, it is"
 podman run -d --name class --network lab --device vrdma.io/device=short "$IMAGE" >/dev/null 2>"$T/class.log" || fail "a container: $(<"$T/class.log")"

@@ -13,6 +13,7 @@ Image sample() {
   image.token = "0123456789abcdef0123456789abcdef";
   image.sessions = {{3, "/run/vrdma/netns/7/0.sock", 5, 6, 7}};
   image.connections = {"/run/vrdma/netns/7/rdma_cm"};
+  image.carried = {"{\"image\":\"00\"}"};
   image.memory = {8, 9};
   image.ends = {{3, 0, {10}, {11}, 0, 04002, 32'768, {std::string("\0\xff", 2), "unread"}},
                 {3, 2, {12, 13}, {14}, 04002, 04002, 4096, {}}};
@@ -64,6 +65,8 @@ TEST(CriuImage, RefusesWhatNoPluginWrites) {
       {"\"ends\": [", "\"ends\": 7, \"was\": ["},
       {"\"channels\"", "\"canals\""},
       {"\"connections\"", "\"relations\""},
+      {"\"carried\": [", "\"carried\": [\"\", "},
+      {"\"carried\": [", "\"carried\": 7, \"was\": ["},
       {"\"flags\": 2", "\"flags\": -2"},
       {"\"numbers\": [", "\"numbers\": [], \"was\": ["},
       {"/run/vrdma/netns/7/rdma_cm\"", "\", 7"},
@@ -90,6 +93,14 @@ TEST(CriuImage, IsOfAProgramThatUsesRdmaCmAlone) {
   image.connections = {};
   EXPECT_THAT(Image::decode(image.encode()).error().message(),
               HasSubstr("neither sessions nor connections"));
+}
+
+// As earlier versions wrote them: they have nothing of rdma_cm that goes elsewhere.
+TEST(CriuImage, MayLackTheStateOfConnections) {
+  const auto old = Image::decode(changed("\"carried\"", "\"unknown\""));
+  ASSERT_TRUE(old) << old.error().message();
+  EXPECT_TRUE(old->carried.empty());
+  EXPECT_EQ(old->connections, sample().connections);
 }
 
 TEST(CriuImage, SaysWhatIsWrong) {

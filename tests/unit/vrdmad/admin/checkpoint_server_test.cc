@@ -91,6 +91,8 @@ TEST_F(CheckpointServerTest, serves_each_request_as_the_admin_api_does) {
   EXPECT_EQ(ask("attach\n" + parked), "{}");
   EXPECT_EQ(backend_->last_step(), "attach");
   EXPECT_EQ(backend_->attached().sessions.at(0).files.channels.at(6), 7U);
+  EXPECT_THAT(parked, HasSubstr("\"image\": \"2aff\""));
+  EXPECT_EQ(backend_->attached().connections.at(0).image, (std::vector<uint8_t>{0x2a, 0xff}));
 }
 
 TEST_F(CheckpointServerTest, carries_errors_with_their_sentences) {

@@ -274,7 +274,7 @@ base::Result<ParkedProcess> FakeBackend::park_process(int32_t pid) {
     parked_ = {pid,
                "6f1a",
                {{3, {7, "red0", "red"}, "/run/0.sock", {1, 2, 3, 4, 5, {{6, 7}}}}},
-               {{"/run/rdma_cm", {8, 9}}},
+               {{"/run/rdma_cm", {8, 9}, {0x2a, 0xff}}},
                {{4, {8, "red1", "red"}, "/run/1.sock", {11, 12, 13, 14, 15, {}}, 4712, true}}};
     return parked_;
   });

@@ -269,6 +269,7 @@ TEST_F(AdminServerTest, parked_processes) {
   EXPECT_EQ(attached.pid, 4713);
   EXPECT_EQ(attached.sessions.at(0).files.arena, 8U);
   EXPECT_EQ(attached.sessions.at(0).files.channels.at(6), 7U);
+  EXPECT_EQ(attached.connections.at(0).image, (std::vector<uint8_t>{0x2a, 0xff}));
 }
 
 TEST_F(AdminServerTest, the_end_of_the_server_ends_a_watch_of_classes) {
