@@ -4,6 +4,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
+
+#include "core/base/hex.h"
 
 namespace vrdma::api {
 
@@ -11,29 +14,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // fields in the order of the proto
 
-std::string hex_of(const std::string& bytes) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  text.reserve(2 * bytes.size());
-  for (const char byte : bytes) {
-    text += kDigits[static_cast<uint8_t>(byte) >> 4];
-    text += kDigits[static_cast<uint8_t>(byte) & 15];
-  }
-  return text;
-}
-
-std::string bytes_of_hex(const std::string& text) {
-  const auto digit = [](char one) {
-    if (one >= '0' && one <= '9') return one - '0';
-    if (one >= 'a' && one <= 'f') return one - 'a' + 10;
-    throw std::invalid_argument("an image is not hexadecimal");
-  };
-  if (text.size() % 2 != 0) throw std::invalid_argument("an image is not of whole bytes");
-  std::string bytes;
-  bytes.reserve(text.size() / 2);
-  for (size_t i = 0; i < text.size(); i += 2)
-    bytes += static_cast<char>(digit(text[i]) << 4 | digit(text[i + 1]));
-  return bytes;
+std::string image_in(const Json& json) {
+  auto image = base::bytes_of_hex(json.at("image").get<std::string>());
+  if (!image) throw std::invalid_argument("an image is not hexadecimal");
+  return std::move(*image);
 }
 
 Json json_of(const v1::ParkedSession& one) {
@@ -46,7 +30,7 @@ Json json_of(const v1::ParkedSession& one) {
             {"events", one.events()}, {"channels", channels},   {"pid", one.pid()},
             {"away", one.away()}};
   if (!one.image().empty()) {
-    json["image"] = hex_of(one.image());
+    json["image"] = base::hex_of(one.image());
     json["gids"] = one.gids();
     json["known_as"] = one.known_as();
   }
@@ -62,7 +46,7 @@ std::string text_of(const v1::ParkedProcess& process) {
   Json connections = Json::array();
   for (const auto& one : process.connections()) {
     connections.push_back({{"socket", one.socket()}, {"channels", one.channels()}});
-    if (!one.image().empty()) connections.back()["image"] = hex_of(one.image());
+    if (!one.image().empty()) connections.back()["image"] = base::hex_of(one.image());
   }
   return Json{{"pid", process.pid()},
               {"token", process.token()},
@@ -91,15 +75,14 @@ base::Result<v1::ParkedProcess> parked_process_of(const std::string& text) {
             {static_cast<uint32_t>(std::stoul(handle)), inode.get<uint64_t>()});
       if (!one.contains("image")) continue;
       session.set_vdev(one.at("vdev").get<std::string>());
-      session.set_image(bytes_of_hex(one.at("image").get<std::string>()));
+      session.set_image(image_in(one));
       for (const Json& gid : one.at("gids")) session.add_gids(gid.get<std::string>());
       session.set_known_as(one.at("known_as").get<uint32_t>());
     }
     if (!json.contains("connections")) return process;
     for (const Json& one : json.at("connections")) {
       auto& connections = *process.add_connections();
-      if (one.contains("image"))
-        connections.set_image(bytes_of_hex(one.at("image").get<std::string>()));
+      if (one.contains("image")) connections.set_image(image_in(one));
     }
     return process;
   } catch (const std::exception& error) {

@@ -14,6 +14,7 @@
 #include "cli/connect.h"
 #include "cli/web/server.h"
 #include "cli/web_state.h"
+#include "core/base/hex.h"
 
 namespace vrdma::cli {
 
@@ -31,16 +32,10 @@ constexpr auto kLongest = std::chrono::seconds(5);  // pause
 constexpr auto kMost = std::chrono::seconds(10);
 
 base::Result<std::string> make_token() {
-  std::array<unsigned char, 16> bytes{};
+  std::array<char, 16> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     return base::fail_errno("make a token");
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    token += kDigits[byte >> 4];
-    token += kDigits[byte & 15];
-  }
-  return token;
+  return base::hex_of({bytes.data(), bytes.size()});
 }
 
 class Reader {

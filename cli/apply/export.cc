@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/apply/plan.h"
+#include "core/base/hex.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::cli::apply {
@@ -12,14 +13,13 @@ namespace {
 
 // A basic string of TOML.
 std::string quoted(const std::string& text) {
-  constexpr char kDigits[] = "0123456789abcdef";
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\')
       out += '\\';
     else if (byte < 0x20 || byte == 0x7f) {
-      out += std::string("\\u00") + kDigits[byte >> 4] + kDigits[byte & 15];
+      out += "\\u00" + base::hex_of({&c, 1});
       continue;
     }
     out += c;

@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/hex.h"
 
 namespace vrdma::cli::criu {
 
@@ -16,33 +19,17 @@ struct Unusable {
   std::string reason;
 };
 
-std::string hex_of(const std::string& bytes) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char byte : bytes) {
-    text += kDigits[static_cast<uint8_t>(byte) >> 4];
-    text += kDigits[static_cast<uint8_t>(byte) & 15];
-  }
-  return text;
-}
-
 Json hex_of(const std::vector<std::string>& messages) {
   Json texts = Json::array();
-  for (const std::string& message : messages) texts.push_back(hex_of(message));
+  for (const std::string& message : messages) texts.push_back(base::hex_of(message));
   return texts;
 }
 
 std::string bytes_of(const std::string& hex) {
-  if (hex.size() % 2 != 0 || hex.size() > 2 * Image::kMostMessage)
-    throw Unusable{"a message has a wrong length"};
-  std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    const std::string digits = hex.substr(i, 2);
-    if (digits.find_first_not_of("0123456789abcdef") != std::string::npos)
-      throw Unusable{"a message is not hexadecimal"};
-    bytes += static_cast<char>(std::stoi(digits, nullptr, 16));
-  }
-  return bytes;
+  if (hex.size() > 2 * Image::kMostMessage) throw Unusable{"a message is too long"};
+  auto bytes = base::bytes_of_hex(hex);
+  if (!bytes) throw Unusable{"a message is not hexadecimal"};
+  return std::move(*bytes);
 }
 
 const Json& list_of(const Json& object, const char* name) {
@@ -123,9 +110,7 @@ Image image_of(const Json& json) {
     throw Unusable{"it is of another version of vrdma"};
   Image image;
   image.token = json.at("token").get<std::string>();
-  if (image.token.size() != 32 ||
-      image.token.find_first_not_of("0123456789abcdef") != std::string::npos)
-    throw Unusable{"its token is none"};
+  if (image.token.size() != 32 || !base::is_hex(image.token)) throw Unusable{"its token is none"};
   for (const Json& one : list_of(json, "sessions"))
     image.sessions.push_back({static_cast<uint32_t>(number_of(one.at("number"), UINT32_MAX)),
                               one.at("socket").get<std::string>(), descriptor_of(one.at("queues")),

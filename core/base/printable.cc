@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/base/hex.h"
+
 namespace vrdma::base {
 
 namespace {
@@ -40,7 +42,6 @@ Character character_at(std::string_view text) {
 }  // namespace
 
 std::string printable(std::string_view text, size_t most) {
-  constexpr char kDigits[] = "0123456789abcdef";
   std::string result;
   while (!text.empty()) {
     if (result.size() >= most) return result + "...";
@@ -49,10 +50,7 @@ std::string printable(std::string_view text, size_t most) {
     if (character.bytes != 0 && !is_disturbing(character.number)) {
       result += text.substr(0, taken);
     } else {
-      for (const char part : text.substr(0, taken)) {
-        const auto byte = static_cast<unsigned char>(part);
-        (result += "\\x").append({kDigits[byte >> 4], kDigits[byte & 15]});
-      }
+      for (const char& byte : text.substr(0, taken)) (result += "\\x") += hex_of({&byte, 1});
     }
     text.remove_prefix(taken);
   }

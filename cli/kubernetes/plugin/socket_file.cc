@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cli/kubernetes/plugin/names.h"
+#include "core/base/hex.h"
 
 namespace vrdma::cli::kubernetes {
 
@@ -52,8 +53,7 @@ bool is_socket_of(const std::string& stem, const std::string& file_name) {
   if (name.size() != stem.size() + 9 + kEnd.size() || !name.starts_with(stem + "@") ||
       !name.ends_with(kEnd))
     return false;
-  const auto digits = name.substr(stem.size() + 1, 8);
-  return digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return base::is_hex(name.substr(stem.size() + 1, 8));
 }
 
 bool is_younger(const Instance& a, const Instance& b) {
