@@ -82,9 +82,11 @@ pods_stop() {
   [[ -z ${PID[kubelet]:-} ]] || kill -9 "${PID[kubelet]}"
   containerd_stop
   [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
-  [[ $status -eq 0 ]] || find /sys/fs/cgroup -path "*/vr$$/*cgroup.procs" -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -9
+  [[ $status -eq 0 ]] || in_pods | xargs -r kill -9
   unmount_all
 }
+# The numbers of the processes in pods.
+in_pods() { find /sys/fs/cgroup -path "*/vr$$/*cgroup.procs" -exec cat {} + 2>/dev/null | sort -u; }
 readonly CRI='[plugins."io.containerd.grpc.v1.cri"'  # a table of containerd's configuration, without the end of its name
 # runtime_start [LINE]...: containerd for pods, with these lines in the table of the CRI.
 runtime_start() {
@@ -119,13 +121,23 @@ traffic() {
   PID[client]=$!
 }
 listening_or_ended() { ended "${PID[server]}" || listening "$1"; }
-# spread SERVER CLIENT: 2,000 messages arrive. A client that is refused tries again: refused_again().
+# refused_in_pods SERVER: as refused_again. With a client of the kubelet's exec the program in the pod does not end.
+refused_in_pods() {
+  local pid
+  refused_again || return 1
+  for pid in $(in_pods); do
+    [[ $(cat "/proc/$pid/comm" 2>/dev/null) != ib_write_bw ]] || kill -9 "$pid" 2>/dev/null || true
+  done
+  wait_until 20 listens_nowhere "$(vdev_of "$1")" || fail "a server that was killed listens: $(ctl conn list)"
+}
+listens_nowhere() { ! listening "$1"; }
+# spread SERVER CLIENT: 2,000 messages arrive. A client that is refused tries again.
 spread() {
   local _
   for _ in {1..5}; do
     traffic "$@" -n 2000
     wait_until 60 ended "${PID[client]}" || fail "the client in $2 does not end"
-    if refused_again; then continue; fi
+    if refused_in_pods "$1"; then continue; fi
     both_end_well ib_write_bw
     say "ib_write_bw from $2 to $1: $(awk '$1 == 65536 { print $4 }' "$T/client.log") MB/s"
     return
@@ -134,13 +146,17 @@ spread() {
 }
 # endless SERVER CLIENT: there is traffic, which does not end by itself.
 endless() {
-  local _
+  local _ device before
+  device=$(vdev_of "$2")
   for _ in {1..5}; do
+    before=$(requests_of "$device")
     traffic "$@" --run_infinitely -D 1
-    wait_until 20 works_or_ended "$(vdev_of "$2")" || fail "there is no traffic from $2: $(<"$T/client.log")"
+    wait_until 20 has_sent_or_ended "$device" $((before + 100)) || fail "there is no traffic from $2: $(<"$T/client.log")"
     if ! ended "${PID[client]}"; then return; fi
-    refused_again || fail "there is no traffic: $(<"$T/client.log")"
+    refused_in_pods "$1" || fail "there is no traffic: $(<"$T/client.log")"
   done
   fail "the client always comes before its server"
 }
+requests_of() { stat_of "$1" work_requests_direct work_requests_connected; }
+has_sent_or_ended() { ended "${PID[client]}" || [[ $(requests_of "$1") -ge $2 ]]; } # more than parameters
 works_or_ended() { ended "${PID[client]}" || works "$1"; }
