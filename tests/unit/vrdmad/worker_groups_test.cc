@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -111,12 +112,16 @@ TEST_F(WorkersGroups, OfEarlierBrokersAreRemoved) {
 TEST_F(WorkersGroups, WaitForWorkersThatEnd) {
   const WorkerGroup group = groups->make().value();
   const pid_t child = member(group);
-  std::thread killer([child] {
+  std::atomic<bool> has_ended = false;
+  std::thread killer([child, &has_ended] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     end(child);
+    has_ended = true;
   });
-  const WorkerGroups next(parent.directories());
+  WorkerGroups next(parent.directories());
+  const bool in_time = has_ended;
   killer.join();
+  if (!in_time) (void)next.make().value();  // on a busy machine the group goes with the next one
   EXPECT_TRUE(parent.children().empty());
 }
 
