@@ -204,16 +204,11 @@ bring server a
 flows server client
 
 say "where its port is taken, or its address is missing, it is refused, and the image stays good"
-refused_in() { # NAMESPACE SENTENCE
-  restore_in "$1" || true
-  grep -q "vrdma: .*$2" "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
-  wait_until 20 has_gone "${PID[server]}" || fail "the server lives"
-}
 host 1
 take server a
 begin_server other c
 host 2
-refused_in c "an rdma_cm id of the program cannot have its port: port $PORT at ::ffff:10.0.0.1 is bound"
+refused_in c server "an rdma_cm id of the program cannot have its port: port $PORT at ::ffff:10.0.0.1 is bound"
 kill "${PID[other]}"
 has_ended_well other
 go_to a
@@ -224,17 +219,11 @@ has_ended_well client
 disconnected server 1
 take server a
 host 3
-refused_in b 'vdevice .*/vb: an rdma_cm id of the program names GID ::ffff:10.0.0.1 by index'
+refused_in b server 'vdevice .*/vb: an rdma_cm id of the program names GID ::ffff:10.0.0.1 by index'
 host 1
 bring server a
 say "an image is restored once"
-cp -r "$T/image" "$T/used"
-take server a
-mv "$T/image" "$T/fresh"
-mv "$T/used" "$T/image"
-refused_in a 'it was restored before, and an image is restored once'
-rm -r "$T/image"
-mv "$T/fresh" "$T/image"
+used_once server a
 bring server a
 begin_client client b
 flows server client

@@ -62,25 +62,12 @@ bring left-a a
 goes_on left-a left-b
 
 say "an image is restored once"
-cp -r "$T/image" "$T/used"
-take left-a a
-mv "$T/image" "$T/fresh"
-mv "$T/used" "$T/image"
-restore_in a || true
-has_gone "${PID[left-a]}" || killed left-a
-grep -q 'vrdma: .*it was restored before, and an image is restored once' "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
-rm -r "$T/image"
-mv "$T/fresh" "$T/image"
+used_once left-a a
 
 say "a vdevice without its address refuses it, and so does a namespace without a vdevice"
-refused_in() { # NAMESPACE SENTENCE
-  restore_in "$1" || true
-  grep -q "vrdma: .*$2" "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
-  wait_until 10 has_gone "${PID[left-a]}" || fail "left-a lives"
-}
 host 3
-refused_in b 'vdevice .*/vb: a queue pair of the program names GID ::ffff:10.0.0.1 by index'
-refused_in net 'its network namespace has no vdevice'
+refused_in b left-a 'vdevice .*/vb: a queue pair of the program names GID ::ffff:10.0.0.1 by index'
+refused_in net left-a 'its network namespace has no vdevice'
 host 1
 bring left-a a
 goes_on left-a left-b

@@ -80,3 +80,18 @@ take() { # NAME NAMESPACE
   killed "$1"
 }
 bring() { restored_in "$2" "$1"; }
+refused_in() { # NAMESPACE NAME SENTENCE: the program is not restored there
+  restore_in "$1" || true
+  grep -q "vrdma: .*$3" "$T/restore.log" || fail "$(grep -E 'Error|vrdma' "$T/restore.log")"
+  wait_until 10 has_gone "${PID[$2]}" || fail "$2 lives"
+}
+# used_once NAME NAMESPACE: $T/image, of which the program was restored, is refused; it is dumped again before.
+used_once() {
+  cp -r "$T/image" "$T/used"
+  take "$1" "$2"
+  mv "$T/image" "$T/fresh"
+  mv "$T/used" "$T/image"
+  refused_in "$2" "$1" 'it was restored before, and an image is restored once'
+  rm -r "$T/image"
+  mv "$T/fresh" "$T/image"
+}
