@@ -193,8 +193,9 @@ Result<void> show_sockets(pid_t pid) {
   if (auto entered = enter(pid, "net", CLONE_NEWNET); !entered) return entered;
   const auto cookie = base::own_netns_cookie();
   if (!cookie) return pass(cookie.error());
-  const auto tree = clone_path(source_of({0, HostMount::Kind::kSockets, ""}, this_host(), *cookie),
-                               kReadOnlyData);
+  const Host host = this_host();
+  const auto tree = clone_below(
+      host.run_dir, source_of({0, HostMount::Kind::kSockets, ""}, host, *cookie), kReadOnlyData);
   if (!tree) return pass(tree.error());
   if (auto entered = enter(pid, "mnt", CLONE_NEWNS); !entered) return entered;
   const auto place = open_place();
@@ -317,8 +318,10 @@ Result<bool> restore_host_mount(int id, const std::string& place, int images) {
   const auto cookie = base::own_netns_cookie();
   if (!cookie) return pass(cookie.error());
   const bool library = mount->kind == HostMount::Kind::kLibrary;
-  const auto tree =
-      clone_path(source_of(*mount, this_host(), *cookie), library ? kReadOnlyCode : kReadOnlyData);
+  const Host host = this_host();
+  const std::string source = source_of(*mount, host, *cookie);
+  const auto tree = library ? clone_path(source, kReadOnlyCode)
+                            : clone_below(host.run_dir, source, kReadOnlyData);
   if (!tree && tree.error().code() == ENOENT && !library)
     return fail(ENOENT, "the container has no vdevice" +
                             (mount->name.empty() ? "" : " '" + mount->name + "'") +

@@ -3,14 +3,19 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <optional>
 #include <set>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/criu/descriptors.h"
@@ -51,12 +56,70 @@ OfPeer::View view_of(const MappedFile& file, What what) {
   return {what, file.start, file.end - file.start, file.offset, file.protection};
 }
 
-// A file of another process, or nothing: that has closed it, or has ended.
-Fd file_of(pid_t pid, uint64_t inode) {
+// Whom to believe: control, which names processes and files, may be a tenant's by now.
+
+struct User {
+  uid_t uid = 0;
+  uint64_t device = 0, inode = 0;  // of the user namespace
+  bool operator==(const User&) const = default;
+};
+std::optional<User> user_of(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  struct stat space {};
+  if (::stat((folder + "/ns/user").c_str(), &space) != 0) return {};
+  std::ifstream status(folder + "/status");
+  for (std::string line; std::getline(status, line);) {
+    uid_t real = 0, effective = 0;
+    if (line.rfind("Uid:", 0) != 0 || !(std::istringstream(line.substr(4)) >> real >> effective))
+      continue;
+    return User{effective, space.st_dev, space.st_ino};
+  }
+  return {};
+}
+
+// Whether the other process may have a direct link with `pid`: rdma::Process::may_share_with().
+bool is_fellow(pid_t other, pid_t pid) {
+  const auto user = user_of(other);
+  struct stat folder {};  // of root, if the process is not dumpable
+  return user && user == user_of(pid) &&
+         ::stat(("/proc/" + std::to_string(other)).c_str(), &folder) == 0 &&
+         folder.st_uid == user->uid;
+}
+
+// A worker has the files of programs that are away. Without worker processes, control is it.
+bool is_worker(pid_t pid) {
+  char path[4096];
+  const ssize_t length =
+      ::readlink(("/proc/" + std::to_string(pid) + "/exe").c_str(), path, sizeof path);
+  std::string_view name(path, length > 0 ? static_cast<size_t>(length) : 0);
+  constexpr std::string_view kDeleted = " (deleted)";
+  if (name.ends_with(kDeleted)) name.remove_suffix(kDeleted.size());
+  return name.ends_with("/vrdmad-worker") || pid == control_pid();
+}
+
+// Programs share memory files that cannot shrink, and ends of sockets; nothing else is handed on.
+bool is_shared(const Fd& file, uint64_t inode) {
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0 || status.st_ino != inode) return false;
+  if (const int seals = ::fcntl(file.get(), F_GET_SEALS); seals >= 0)
+    return (seals & F_SEAL_SHRINK) != 0;
+  const auto has = [&file](int option, int wanted) {
+    int is = 0;
+    socklen_t size = sizeof is;
+    return ::getsockopt(file.get(), SOL_SOCKET, option, &is, &size) == 0 && is == wanted;
+  };
+  return has(SO_DOMAIN, AF_UNIX) && has(SO_TYPE, SOCK_SEQPACKET) && has(SO_ACCEPTCONN, 0);
+}
+
+// A file of another process, for `to`; or nothing: that has closed it, has ended, or is another
+// user's.
+Fd file_of(const Held& to, pid_t pid, uint64_t inode) {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.valid() || !(is_fellow(pid, to.pid()) || is_worker(pid))) return {};
   const auto numbers = numbers_of(descriptors_of(pid), inode);
-  if (!process.valid() || numbers.empty()) return {};
-  return Fd(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), numbers.front(), 0)));
+  if (numbers.empty()) return {};
+  Fd file(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), numbers.front(), 0)));
+  return is_shared(file, inode) ? std::move(file) : Fd();
 }
 
 // A file that is not there leaves all as it is.
@@ -137,7 +200,7 @@ Result<void> take_out_strangers(Held& held) {
 // `memory` is its memory's file. The windows into that are the caller's.
 Result<void> exchange(Held& held, const OfPeer& had, pid_t owner, const Shared& now,
                       const Fd& memory) {
-  const auto its = [owner](uint64_t inode) { return file_of(owner, inode); };
+  const auto its = [&](uint64_t inode) { return file_of(held, owner, inode); };
   if (auto done = show(held, its(now.arena), of_kind(had, What::kArena)); !done) return done;
   if (auto done = show(held, its(now.bells), of_kind(had, What::kBells)); !done) return done;
   if (auto done = replace(held, memory, had.memory); !done) return done;
@@ -152,22 +215,25 @@ Result<void> exchange(Held& held, const OfPeer& had, pid_t owner, const Shared& 
 // The peer's files as they are now in `held`, which had `of`.
 Result<void> show_peer(Held& held, const OfPeer& of, const Shared& peer) {
   // While it is away, and afterwards, its memory is reached.
-  const Fd memory = peer.away ? Fd() : file_of(peer.pid, peer.memory);
+  const Fd memory = peer.away ? Fd() : file_of(held, peer.pid, peer.memory);
   if (peer.memory == of.memory_inode)
     if (auto done = show(held, memory, of_kind(of, What::kMemory)); !done) return done;
   return exchange(held, of, peer.pid, peer, memory);
 }
 
-// A peer that maps what `before` shared gets what is shared now, which process `owner` has.
-Result<void> show_to_peer(pid_t owner, const Shared& before, const Shared& now, pid_t peer) {
+// A peer of `held` that maps what `before` shared gets what is shared now, which process `owner`
+// has.
+Result<void> show_to_peer(const Held& held, pid_t owner, const Shared& before, const Shared& now,
+                          pid_t peer) {
   const OfPeer has = look_for(peer, descriptors_of(peer), before);
-  if (!has_something(has)) return {};
+  if (!has_something(has) || !is_fellow(peer, held.pid())) return {};
   auto there = Held::hold(peer);
   if (!there) return there.error().code() == ESRCH ? Result<void>{} : pass(there.error());
+  if (!is_fellow(peer, held.pid())) return {};  // another one may have had the number
   if (now.memory != before.memory)
     for (const auto& view : of_kind(has, What::kMemory))
       if (auto done = map_nothing(*there, view); !done) return done;
-  return exchange(*there, has, owner, now, file_of(owner, now.memory));
+  return exchange(*there, has, owner, now, file_of(*there, owner, now.memory));
 }
 
 // show(before, now, peer) for each session and each process that may map what it shares.
@@ -230,13 +296,13 @@ Result<void> meet_peers(Held& held, const std::vector<OfPeer>& had, const Parked
     if (auto done = show_peer(held, of, *peer); !done) return done;
   }
   return for_each_peer(now, made, [&](const Shared& before, const Shared& its, pid_t peer) {
-    return peer == held.pid() ? Result<void>{} : show_to_peer(held.pid(), before, its, peer);
+    return peer == held.pid() ? Result<void>{} : show_to_peer(held, held.pid(), before, its, peer);
   });
 }
 
-void part_from_peers(const ParkedProgram& now, const std::vector<Shared>& made) {
-  (void)for_each_peer(now, made, [](const Shared& before, const Shared& its, pid_t peer) {
-    (void)show_to_peer(before.pid, its, before, peer);
+void part_from_peers(const Held& held, const ParkedProgram& now, const std::vector<Shared>& made) {
+  (void)for_each_peer(now, made, [&](const Shared& before, const Shared& its, pid_t peer) {
+    (void)show_to_peer(held, before.pid, its, before, peer);
     return Result<void>{};
   });
 }

@@ -10,6 +10,10 @@
 // Its peers get its new files in the same way. Nobody executes on the links meanwhile, so neither
 // program notices. If the peer has ended, the copies stay, with what it had said last.
 //
+// vrdmad's control says which processes are peers and which files they share. It has no rights of
+// root, so what it says is checked: only processes of one user give one another files, or a worker
+// does, and only files of the kinds that programs share.
+//
 // One that comes back while its peer is away gets that one's files as they were, from the worker;
 // they are exchanged when the peer comes back. Only one process comes back at a time (Meeting).
 #pragma once
@@ -45,6 +49,6 @@ class Meeting {
 
 // After that, if the sessions are not attached: peers get what they had before, from the worker, so
 // that another attempt finds it.
-void part_from_peers(const ParkedProgram& now, const std::vector<Shared>& made);
+void part_from_peers(const Held& held, const ParkedProgram& now, const std::vector<Shared>& made);
 
 }  // namespace vrdma::cli::criu

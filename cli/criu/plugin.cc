@@ -199,7 +199,7 @@ Result<void> go_on(pid_t pid, const Image& image, const ParkedProgram& program) 
   if (!now) return pass(now.error());
   auto done = meet_peers(*held, image.peers, *now, *made);
   if (done) done = attach_anywhere(*held, image, *made);
-  if (!done) part_from_peers(*now, *made);
+  if (!done) part_from_peers(*held, *now, *made);
   return done;
 }
 
@@ -327,6 +327,19 @@ int resume_devices_late(int pid) {
   return done ? 0 : ended(pid, done.error());
 }
 
+// Back to how it was.
+Result<void> undo(pid_t pid, const Source& source) {
+  if (!source.detached) {
+    auto resumed = resume(source.program.token);
+    if (resumed || resumed.error().code() != EBUSY) return resumed;
+    // vrdmad detached it, or a part of it, and failed then.
+    if (!source.program.sessions.empty())
+      if (auto reverted = revert(pid, source.program.sessions.front().memory); !reverted)
+        return reverted;
+  }
+  return go_on(pid, source.image, source.program);
+}
+
 int begin(int of) {
   stage = of;
   return 0;
@@ -337,8 +350,7 @@ void end(int, int result) {
   const ChildrenOnly blocked;
   for (const auto& [pid, source] : sources()) {
     if (!stays) continue;
-    const auto done =
-        source.detached ? go_on(pid, source.image, source.program) : resume(source.program.token);
+    const auto done = undo(pid, source);
     if (done) {
       say(kInfo, "process " + std::to_string(pid) + " goes on");
       continue;

@@ -24,6 +24,8 @@
 #include "cli/criu/descriptors.h"
 #include "cli/criu/mounts.h"
 #include "cli/criu/peers.h"
+#include "cli/criu/vrdmad.h"
+#include "core/base/mapping.h"
 
 namespace vrdma::cli::criu {
 
@@ -299,27 +301,19 @@ Result<std::vector<int>> sockets_to(const Held& held, const std::vector<Descript
   return numbers;
 }
 
-// `queues`: a file that vrdmad made. It must own the arena too, because it opens it anew.
-Result<void> make_arena_again(Held& held, const std::vector<int>& numbers, int queues) {
-  auto at = held.scratch();
-  if (!at) return pass(std::move(at).error());
-  constexpr char kName[] = "vrdma-memory";
-  if (auto done = held.write(*at, kName, sizeof kName); !done) return done;
-  auto made =
-      held.call("make a memory file", SYS_memfd_create, *at, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (!made) return pass(std::move(made).error());
-  for (const auto& [number, a, b] :
-       {std::tuple<long, uint64_t, uint64_t>{SYS_fchmod, 0600, 0},
-        {SYS_ftruncate, kArenaBytes, 0},
-        {SYS_fcntl, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL}})
-    if (auto done = held.call("make a memory file", number, *made, a, b); !done)
-      return pass(std::move(done).error());
-  const auto arena = held.take(static_cast<int>(*made)), model = held.take(queues);
-  struct stat status {};
-  if (!arena || !model || ::fstat(model->get(), &status) != 0 ||
-      ::fchown(arena->get(), status.st_uid, status.st_gid) != 0)
-    return fail(EPERM, "give a memory file to vrdmad");
-  return put(held, *made, numbers);
+// vrdmad must own the arena, because it opens it anew. This process makes it: what the program has
+// under a number, another one that shares its descriptors may exchange at any moment.
+Result<void> make_arena_again(Held& held, const std::vector<int>& numbers) {
+  const std::string state = run_dir() + "/state";  // of vrdmad's user
+  struct stat vrdmad {};
+  if (::lstat(state.c_str(), &vrdmad) != 0) return fail_errno("look at " + state);
+  auto arena = base::make_memfd("vrdma-memory", kArenaBytes);
+  if (!arena) return pass(std::move(arena).error());
+  if (::fchown(arena->get(), vrdmad.st_uid, vrdmad.st_gid) != 0)
+    return fail_errno("give a memory file to vrdmad");
+  auto number = held.give(*arena);
+  if (!number) return pass(std::move(number).error());
+  return put(held, static_cast<uint64_t>(*number), numbers);
 }
 
 }  // namespace
@@ -433,7 +427,7 @@ Result<void> take_out(Held& held, const ParkedProgram& program, Image* image) {
 
 Result<std::vector<Shared>> make_again(Held& held, const Image& image) {
   if (!image.sessions.empty())
-    if (auto done = make_arena_again(held, image.memory, image.sessions.front().queues); !done)
+    if (auto done = make_arena_again(held, image.memory); !done)
       return pass(std::move(done).error());
   for (const EndPair& ends : image.ends)
     if (auto done = make_pair_again(held, ends); !done) return pass(std::move(done).error());

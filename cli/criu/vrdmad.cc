@@ -143,6 +143,15 @@ Result<ParkedProgram> program_of(const Result<std::string>& answer) {
 
 }  // namespace
 
+pid_t control_pid() {
+  const auto socket = connect_to_vrdmad();
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool known =
+      socket && ::getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  return known ? peer.pid : -1;
+}
+
 Result<ParkedProgram> park(pid_t pid) { return program_of(ask("park " + std::to_string(pid))); }
 
 Result<ParkedProgram> show(const std::string& token) { return program_of(ask("show " + token)); }

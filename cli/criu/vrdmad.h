@@ -12,6 +12,8 @@ namespace vrdma::cli::criu {
 
 // R: VRDMA_RUN_DIR, as vrdmactl has it.
 [[nodiscard]] std::string run_dir();
+// The process that listens at R/checkpoint.sock; -1: none.
+[[nodiscard]] pid_t control_pid();
 
 [[nodiscard]] base::Result<ParkedProgram> park(pid_t pid);
 // One that is parked, with its peers as they are now.

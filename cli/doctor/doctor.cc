@@ -4,7 +4,6 @@
 #include <linux/userfaultfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -15,10 +14,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "api/client.h"
 #include "cli/doctor/library.h"
 #include "cli/doctor/links.h"
+#include "cli/doctor/loader.h"
 #include "cli/doctor/peer.h"
 #include "cli/doctor/port.h"
 #include "cli/doctor/probe.h"
@@ -116,7 +117,14 @@ class Examination {
     if (path.empty())
       return base::fail(ENOENT, "there is no program '" + question_.command[0] + "' in PATH");
     judge_privileges_of(path);
-    const std::string text = trace(path);
+    const auto listed = list_libraries(path);
+    if (!listed) {
+      unknown("library",
+              path + " is not readable by the user nobody, as whom root looks at programs",
+              "examine it as its user, or start it, and examine it by its process id");
+      return {};
+    }
+    const std::string& text = *listed;
     const Trace traced = parse_trace(text);
     for (const auto& complaint : traced.complaints)
       problem("loader", complaint,
@@ -163,29 +171,6 @@ class Examination {
           path + " gains " + (set_id ? "ids (set-user-id or set-group-id)" : "capabilities") +
               " when it is started, so the loader ignores LD_LIBRARY_PATH and vrdmad refuses it",
           set_id ? "start a copy without that bit" : "setcap -r a copy of it");
-  }
-
-  static std::string trace(const std::string& path) {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-    const base::Fd read_end(ends[0]);
-    base::Fd write_end(ends[1]);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::dup2(write_end.get(), STDOUT_FILENO);
-      ::dup2(write_end.get(), STDERR_FILENO);
-      // Calls the loader itself, because it would run a script despite the variables.
-      for (const char* loader : {"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"})
-        ::execl(loader, loader, "--list", path.c_str(), static_cast<char*>(nullptr));
-      ::_exit(127);
-    }
-    write_end.reset();
-    std::string text;
-    std::array<char, 4096> part{};
-    for (ssize_t got; (got = ::read(read_end.get(), part.data(), part.size())) > 0;)
-      text.append(part.data(), static_cast<size_t>(got));
-    if (child > 0) ::waitpid(child, nullptr, 0);
-    return text;
   }
 
   // For programs that load the library by name.

@@ -77,34 +77,52 @@ struct Host {
 // The directories of a vdevice's sysfs tree.
 const std::vector<std::string> kTreeParts{"/device", "/infiniband_verbs"};
 
-Result<Host> clone_host(const Answer& answer, const std::string& libraries) {
+// vrdmad's control names a directory in the run directory, which is its own: FOLDER/NETNS, and then
+// the name of a vdevice or nothing. It has no rights of root, and a tenant may have taken it over,
+// so it is shown that, or nothing.
+Result<Fd> clone_of_vrdmad(const std::string& run_dir, const std::string& said,
+                           const std::string& folder, const std::string& vdevice,
+                           const std::string& part = "") {
+  const std::string end = vdevice.empty() ? vdevice : "/" + vdevice;
+  const std::string named = said.ends_with(end) ? said.substr(0, said.size() - end.size()) : "";
+  const std::string netns = named.substr(named.rfind('/') + 1);
+  const bool is_number = !netns.empty() && netns.find_first_not_of("0123456789") == netns.npos;
+  if (!is_number || !named.ends_with("/" + folder + "/" + netns))
+    return base::fail(EBADMSG, "vrdmad names " + said + ", which is none of its directories");
+  return clone_below(run_dir, run_dir + "/" + folder + "/" + netns + end + part, kReadOnlyData);
+}
+
+Result<Host> clone_host(const Answer& answer, const Installation& installation) {
   Host host;
-  auto sockets = clone_path(answer.sockets, kReadOnlyData);
+  const std::string& run_dir = installation.run_dir;
+  auto sockets = clone_of_vrdmad(run_dir, answer.sockets, "netns", "");
   if (!sockets) return base::pass(std::move(sockets).error());
   host.sockets = std::move(*sockets);
-  const auto add = [](Sources& sources, const std::string& key, const std::string& path,
-                      uint64_t attributes) -> Result<void> {
-    auto tree = clone_path(path, attributes);
+  const auto add = [&](Sources& sources, const std::string& name,
+                       const std::string& path) -> Result<void> {
+    auto tree = clone_path(installation.libraries + path, kReadOnlyCode);
     if (!tree) return base::pass(std::move(tree).error());
-    sources[key] = std::move(*tree);
+    sources[name] = std::move(*tree);
     return {};
   };
   std::vector<std::string> names{kPreload};
   for (const auto& library : kLibraries) names.emplace_back(library.soname);
   for (const auto& name : names)
-    if (auto done = add(host.libraries, name, libraries + "/" + name, kReadOnlyCode); !done)
+    if (auto done = add(host.libraries, name, "/" + name); !done)
       return base::pass(std::move(done).error());
   for (const std::string name : kStubs)
-    if (auto done = add(host.stubs, name, libraries + kStubPlace + "/" + name, kReadOnlyCode);
-        !done)
+    if (auto done = add(host.stubs, name, kStubPlace + "/" + name); !done)
       return base::pass(std::move(done).error());
   for (uint32_t i = 0; i < answer.vdevices; ++i)
     for (const auto& part : kTreeParts) {
-      const std::string path = answer.vdevice[i].tree + part;
-      const auto done = add(host.trees, path, path, kReadOnlyData);
-      if (!done && done.error().code() != EACCES) return base::pass(done.error());
+      const auto& [name, tree] = answer.vdevice[i];
+      auto cloned = clone_of_vrdmad(run_dir, tree, "sysfs", name, part);
+      if (!cloned && cloned.error().code() != EACCES) return base::pass(std::move(cloned).error());
       // This process may not read vrdmad's files if it is a user's. Verbs needs none of them.
-      if (!done) host.notes = "no vdevice is in sysfs: " + done.error().message() + "\n";
+      if (!cloned)
+        host.notes = "no vdevice is in sysfs: " + cloned.error().message() + "\n";
+      else
+        host.trees[tree + part] = std::move(*cloned);
     }
   return host;
 }
@@ -313,7 +331,7 @@ Result<Answer> ask_for_vdevices(Daemon& daemon, const Request& request, const In
 
 Result<void> mount_by(Daemon& daemon, const Container& container, const Config& config,
                       const Init& init, const Answer& answer, const Installation& installation) {
-  auto host = clone_host(answer, installation.libraries);
+  auto host = clone_host(answer, installation);
   if (!host) return base::pass(host.error());
   for (const auto& note : container.notes) host->notes += note + "\n";
   const auto mount = [&]() -> Result<void> {

@@ -1,6 +1,9 @@
 #include "cli/mounts/tree.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace vrdma::cli {
 
@@ -22,14 +25,33 @@ Result<void> set_attributes(const Fd& mount, uint64_t attributes, const std::str
   return {};
 }
 
-}  // namespace
-
-Result<Fd> clone_path(const std::string& path, uint64_t attributes) {
-  Fd tree(::open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+// `flags`: AT_EMPTY_PATH, or 0.
+Result<Fd> clone_at(int directory, const char* name, unsigned flags, const std::string& path,
+                    uint64_t attributes) {
+  Fd tree(::open_tree(directory, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | flags));
   if (!tree.valid()) return base::fail_errno("clone the mount of " + path);
   if (auto done = set_attributes(tree, attributes, path); !done)
     return base::pass(std::move(done).error());
   return tree;
+}
+
+}  // namespace
+
+Result<Fd> clone_path(const std::string& path, uint64_t attributes) {
+  return clone_at(AT_FDCWD, path.c_str(), 0, path, attributes);
+}
+
+Result<Fd> clone_below(const std::string& top, const std::string& path, uint64_t attributes) {
+  if (!path.starts_with(top + "/")) return base::fail(EINVAL, path + " is not in " + top);
+  const Fd directory(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return base::fail_errno("open " + top);
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  const Fd file(static_cast<int>(
+      ::syscall(SYS_openat2, directory.get(), path.c_str() + top.size() + 1, &how, sizeof how)));
+  if (!file.valid()) return base::fail_errno("open " + path);
+  return clone_at(file.get(), "", AT_EMPTY_PATH, path, attributes);
 }
 
 Result<Fd> clone_whole(const Fd& fd, const std::string& path) {

@@ -24,6 +24,10 @@ constexpr uint64_t kDeviceNode = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 // A private clone of what is at a path of this process, without the mounts below it, with
 // `attributes`.
 [[nodiscard]] base::Result<base::Fd> clone_path(const std::string& path, uint64_t attributes);
+// The same of a path that begins with `top`. What is below `top` may belong to another user, so no
+// link is followed there.
+[[nodiscard]] base::Result<base::Fd> clone_below(const std::string& top, const std::string& path,
+                                                 uint64_t attributes);
 // A private clone of what a descriptor names, with the mounts below it, which are private too: a
 // clone in the peer group of a volume would carry to the host what is mounted in it later. `path`
 // is for the error.

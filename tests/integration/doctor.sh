@@ -190,6 +190,22 @@ EVIL=$T/evil ctl doctor "${PID[evil]}" >"$T/evil.log" 2>&1 || true
 wake evil
 [[ -z $(find "$T/evil" -name 'ran-*') ]] || fail "the doctor runs the library of the process: $(ls "$T/evil")"
 
+gcc -shared -fPIC -o "$T/evil/audit.so" -x c - <<'END'
+#include <fcntl.h>
+#include <unistd.h>
+unsigned la_version(unsigned version) {
+  close(open(geteuid() == 0 ? "ran-as-root" : "ran", O_CREAT | O_WRONLY, 0666));
+  return version;
+}
+END
+gcc -o "$T/evil/program" -Wl,--audit="$T/evil/audit.so" -x c - <<<'int main(void) { return 0; }'
+(cd "$T/evil" && "$BUILD/bin/vrdmactl" doctor -- ./program >"$T/evil.log" 2>&1) || true
+[[ -e $T/evil/ran ]] || fail "the loader does not execute the library for auditing: $(<"$T/evil.log")"
+[[ ! -e $T/evil/ran-as-root ]] || fail "root executes code of the program that it examines"
+chmod 700 "$T/evil/program"
+ctl doctor -- "$T/evil/program" >"$T/evil.log" 2>&1 || true
+grep -q "is not readable by the user nobody" "$T/evil.log" || fail "$(<"$T/evil.log")"
+
 say "the library's line: once, and not with VRDMA_QUIET"
 twice='import ctypes
 lib = ctypes.CDLL("libibverbs.so.1")

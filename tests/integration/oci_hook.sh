@@ -25,7 +25,9 @@ multiarch=$(gcc -print-multiarch)
 # ---- an installation, and a server in place of vrdmad ---------------------------------------------
 
 installed=$T/installed
-mkdir "$installed" "$T/hooks"
+mkdir "$installed" "$T/hooks" "$T/hooks/netns" "$T/hooks/sysfs"
+# The server's run directory has vrdmad's directories of vdevices.
+for part in netns sysfs; do mount --bind "$R/$part" "$T/hooks/$part"; done
 cp -rL "$hook_program" "$LIBRARIES"/lib*.so* "$BUILD/lib/vrdma/stubs" "$installed"
 ln -s vrdma-oci-hook "$installed/vrdma-runtime"
 answer() { printf '%s' "$1" >"$T/answer.json"; }
@@ -59,6 +61,7 @@ IMAGES=()
 remove_images() {
   local i
   for i in "${IMAGES[@]}"; do umount -R "$i/usr" || true; done
+  umount "$T"/hooks/{netns,sysfs} 2>/dev/null || true
   umount "$T/volume" 2>/dev/null || true
   for i in "$T"/silent-*; do umount -l "$i" 2>/dev/null || true; done
 }
@@ -210,10 +213,13 @@ count='wc -l </proc/self/mountinfo'
 [[ $(run_in a --twice -- sh -c "$count") -eq $(run_in a -- sh -c "$count") ]] || fail "a second run mounts again"
 
 say "a second run adds a vdevice of another class"
+tree=$T/hooks/sysfs/$(cookie_of a)
+mkdir "$tree/vz"
+mount --bind "$tree/va" "$tree/vz"
 others=$T/others.sh
 cat >"$others" <<END
 #!/bin/bash
-"\$@" && sed -i 's/"va"/"vz"/' "$T/answer.json"
+"\$@" && sed -i 's/va"/vz"/g' "$T/answer.json"
 END
 chmod 755 "$others"
 plain_hook=("${hook[@]}")
@@ -221,6 +227,8 @@ hook=("$others" "${plain_hook[@]}")
 run_in a --twice -- sh -c 'ibv_devinfo -d va >/dev/null && cd /sys/devices/virtual/vrdma && test -d va/infiniband && test -d vz/infiniband &&
   test -L /sys/class/infiniband/vz && test -e /dev/infiniband/vz && ! mkdir new 2>/dev/null' || fail "the second class"
 hook=("${plain_hook[@]}")
+umount "$tree/vz"
+rmdir "$tree/vz"
 answer_for a va
 
 if [[ $DAEMON_USER != root ]]; then
@@ -452,23 +460,38 @@ WISH=(small)
 say "a refusal of vrdmad is what the user sees"
 answer '{"error": 1, "reason": "class small is not for user 1001"}'
 refused "class small is not for user 1001"
-answer '{"sockets": "/nonexistent/7", "vdevices": [["va", "/nonexistent"]]}'
+answer '{"sockets": "/nonexistent/netns/7", "vdevices": [["va", "/nonexistent/sysfs/7/va"]]}'
 : >"$T/requests.log"
-refused "clone the mount of /nonexistent/7"
+refused "open $T/hooks/netns/7"
 is_undone() { grep -q '^undone c1$' "$T/requests.log"; }
 wait_until 5 is_undone || fail "a failed set-up is not undone"
-wait_until 5 grep -q '^failed c1: clone the mount of /nonexistent/7' "$T/requests.log" ||
+wait_until 5 grep -q "^failed c1: open $T/hooks/netns/7" "$T/requests.log" ||
   fail "vrdmad does not learn why: $(requests)"
 answer '{"sockets": "/tmp", "vdevices": [["../evil", "/tmp"]]}'
 refused "does not understand"
 answer '{"sockets": "tmp"}'
 refused "does not understand"
 answer '{}'
-refused "clone the mount of "
+refused "vrdmad names , which is none of its directories"
 answer '{"end": true}'
 refused "vrdmad ended before it answered"
 answer '{"silent": true}'
 refused "vrdmad does not answer"
+
+say "whatever vrdmad says, nothing but directories of vdevices is shown"
+cookie=$(cookie_of a)
+for path in /etc /etc/netns "$R" "$R/netns/" "$R/netns/../netns" "$R/state/$cookie" "$R/netns/$cookie/va"; do
+  answer "{\"sockets\": \"$path\", \"vdevices\": []}"
+  refused "vrdmad names $path, which is none of its directories"
+done
+for path in /etc "$R/sysfs/$cookie" "$R/sysfs/$cookie/vb" "$R/sysfs/$cookie/../$cookie/va"; do
+  answer "{\"sockets\": \"$R/netns/$cookie\", \"vdevices\": [[\"va\", \"$path\"]]}"
+  refused "vrdmad names $path, which is none of its directories"
+done
+ln -s /etc "$R/netns/99"
+answer '{"sockets": "/x/netns/99", "vdevices": []}'
+refused "open $T/hooks/netns/99: Too many levels of symbolic links"
+rm "$R/netns/99"
 
 say "a hook that is killed at any moment leaves nothing"
 answer_for a va
