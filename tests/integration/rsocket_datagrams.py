@@ -62,6 +62,10 @@ class Echo(asyncio.DatagramProtocol):
     def connection_made(self, transport):
         self.transport = transport
         self.ended = asyncio.get_running_loop().create_future()
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc):
+        self.lost.set_result(None)
 
     def datagram_received(self, data, addr):
         assert not data.startswith(b"forged"), (data, addr)
@@ -78,6 +82,7 @@ async def serve_by_loop(address, port):
     transport, echo = await loop.create_datagram_endpoint(Echo, (address, port))
     await echo.ended
     transport.close()
+    await echo.lost  # an answer that the socket had no room for has been sent
 
 
 def ask(client, data, to=None, wanted=None):
