@@ -475,7 +475,6 @@ Outcome cdi_generate(const Options& options, Output&) {
   const auto classes = api::Classes::read(options.classes);
   if (!classes) return base::pass(classes.error());
   std::vector<std::string> names;
-  for (const auto& [name, error] : classes->wrong()) return base::pass(error);
   for (const auto& [name, ignored] : classes->all()) names.push_back(name);
   auto libraries = library_dir();
   if (!libraries) return base::pass(std::move(libraries).error());
@@ -483,8 +482,12 @@ Outcome cdi_generate(const Options& options, Output&) {
   if (::access(hook.c_str(), X_OK) != 0) return base::fail_errno("find the hook " + hook);
   const auto text = cdi_specification(names, {hook, options.run_dir});
   if (!text) return base::pass(text.error());
-  if (options.file != "-") return replace_file(options.file, *text);
-  std::cout << *text;
+  if (options.file == "-")
+    std::cout << *text;
+  else if (auto written = replace_file(options.file, *text); !written)
+    return written;
+  // The other classes are there.
+  for (const auto& [name, error] : classes->wrong()) return base::pass(error);
   return {};
 }
 
