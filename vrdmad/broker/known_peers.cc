@@ -87,8 +87,22 @@ void KnownPeers::leave_out_the_dead() {
   sweep_at_ = std::max<size_t>(64, 2 * known_.size());
 }
 
+// The oldest identity of a process that has too many: each would otherwise cost memory as long as
+// it lives, and it can have any number.
+void KnownPeers::leave_out_earlier(const Known& now) {
+  const auto is_of_it = [&now](const Known& each) {
+    return each.peer.pid == now.peer.pid && each.listener == now.listener;
+  };
+  std::erase_if(known_, [&](const Known& each) {
+    return is_of_it(each) && each.peer.start_time != now.peer.start_time;
+  });
+  if (std::count_if(known_.begin(), known_.end(), is_of_it) >= kMostOfProcess)
+    known_.erase(std::find_if(known_.begin(), known_.end(), is_of_it));
+}
+
 void KnownPeers::write_all() {
   file_ = Fd();
+  written_ = known_.size();
   Fd next(::openat(directory_.get(), kNext,
                    O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   const size_t size = known_.size() * sizeof(Known);
@@ -132,9 +146,10 @@ void KnownPeers::add(const rdma::Peer& peer, const ListenerName& listener) {
   read();
   const Known added{peer, listener};
   if (std::find(known_.begin(), known_.end(), added) != known_.end()) return;
+  leave_out_earlier(added);
   known_.push_back(added);
   if (!directory_.valid()) return;
-  if (known_.size() >= sweep_at_) {
+  if (++written_ >= sweep_at_) {
     leave_out_the_dead();
     file_ = Fd();
   }

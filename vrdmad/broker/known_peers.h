@@ -11,7 +11,8 @@
 // A list without a version is of an earlier vrdmad, which recorded no listeners: its processes are
 // known for any, to this broker alone.
 //
-// A process stays known until it ends. Thread-safe.
+// A process stays known until it ends, as it was at its last kMostOfProcess changes of program, ids
+// or capabilities. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -52,6 +53,7 @@ class KnownPeers {
     bool operator==(const Known&) const = default;
   };
   static_assert(sizeof(Known) == sizeof(rdma::Peer) + 16);
+  static constexpr long kMostOfProcess = 8;  // by listener
 
   [[nodiscard]] base::Result<void> open();
   [[nodiscard]] base::Result<base::Fd> open_root(int directory, const std::string& path);
@@ -59,6 +61,7 @@ class KnownPeers {
   void read_file();
   void write_all();
   void leave_out_the_dead();
+  void leave_out_earlier(const Known& now);
 
   const std::string run_dir_;
   std::mutex mutex_;
@@ -68,7 +71,8 @@ class KnownPeers {
   std::string trouble_;              // why there is no directory
   std::vector<Known> known_;         // what the file contains
   std::vector<rdma::Peer> earlier_;  // known for any listener
-  size_t sweep_at_ = 64;
+  size_t written_ = 0;               // records in the file
+  size_t sweep_at_ = 64;             // of them
 };
 
 }  // namespace vrdma::vrdmad

@@ -25,6 +25,8 @@ uint64_t vdevice_of(const Store::Change& change) {
 
 std::future<Result<void>> ChangeQueue::write(Store::Change change) {
   if (const uint64_t vdevice = vdevice_of(change); vdevice != 0) later_.erase(vdevice);
+  if (const auto* const made = std::get_if<Store::Replacement>(&change))
+    for (const uint64_t other : made->others) later_.erase(other);
   changes_.push_back(std::move(change));
   return callers_.emplace_back().get_future();
 }

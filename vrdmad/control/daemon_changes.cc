@@ -124,6 +124,9 @@ Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& ne
   std::set<uint64_t> others = directory_.created_as(spec.netns, spec.name);
   if (const auto there = directory_.at(netns.cookie, spec.name)) others.insert(*there);
   std::erase_if(others, [&](uint64_t other) { return !lost_.contains(other); });
+  for (const uint64_t other : others)
+    if (lost_.at(other).leaving)
+      return fail(EBUSY, "vdevice '" + spec.name + "' is being deleted: try again");
   const uint64_t id = new_id();
   const Joining joining{fabric_of(spec, id), tenant_of(spec, id)};
   // The new vdevice is a member from now on; members give up GIDs beyond their own addresses.

@@ -86,8 +86,9 @@ std::optional<uint64_t> Daemon::given_in(uint64_t cookie, const VdevSpec& wanted
   for (const uint64_t id : directory_.in_netns(cookie)) {
     const auto record = records_.find(id);
     const VdevSpec& spec = record != records_.end() ? record->second->spec : lost_.at(id).vdev.spec;
+    // Those of other pods are in the same namespace where a class permits the host's network.
     if (spec.containers.empty() || !is_same(spec, kClassLabel) || !is_same(spec, kClaimLabel) ||
-        !is_same(spec, kShareLabel))
+        !is_same(spec, kShareLabel) || spec.tenant != wanted.tenant || spec.fabric != wanted.fabric)
       continue;
     if (container == nullptr || std::find(spec.containers.begin(), spec.containers.end(),
                                           *container) != spec.containers.end())
@@ -248,7 +249,13 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
   Container& container = spec->containers.front();
   container.init.boot_id = boot_id_;
   if (auto done = ensure_fabric(*spec, terms); !done) return pass(std::move(done.error()));
-  // Before the control thread is called: the kernel may need long for it.
+  if (auto may = call([&]() -> Result<void> {
+        return given_in(netns.cookie, *spec, &container) ? Result<void>()
+                                                         : check_most(*spec, terms);
+      });
+      !may)
+    return pass(std::move(may.error()));
+  // Not on the control thread, nor for a user that has all it may: the kernel may need long for it.
   auto netdev =
       netdev_for(*outside_.processes, static_cast<pid_t>(container.init.pid), spec->netdev);
   if (!netdev && base::out_of_files(netdev.error().code())) return pass(std::move(netdev.error()));

@@ -319,8 +319,12 @@ void Daemon::on_imported(const Imported& all, const Steps& done) {
   cm_.forget_away(all.token);
   expected_.erase(all.token);
   if (result) return done({});
-  if (!living.empty()) ask_all(living, ParkSession::Step::kEnd, [](const auto&) {});
-  done(pass(std::move(result).error(), all.who + " cannot be restored"));
+  // Its image is still good when nothing of it is left.
+  ask_all(living, ParkSession::Step::kEnd,
+          [this, who = all.who, token = all.token, result, done](const Result<void>& ended) {
+            if (ended) used_tokens_.take_back(token);
+            done(pass(base::Error(result.error()), who + " cannot be restored"));
+          });
 }
 
 // A vdevice may have gone since.

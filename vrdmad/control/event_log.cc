@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <fstream>
+#include <system_error>
 
 #include "core/base/fd.h"
 #include "vrdmad/admin/translation.h"
@@ -42,7 +43,8 @@ EventLog::~EventLog() {
   *self_ = nullptr;
   if (!due_.active()) return;
   if (writing_.valid()) writing_.wait();
-  write();
+  write(std::launch::deferred);
+  writing_.wait();
 }
 
 EventLog::Key EventLog::key_of(const EventRow& event) {
@@ -143,15 +145,19 @@ void EventLog::write_later() {
     due_.reset();
     if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
       return write_later();  // the disk hangs
-    write();
+    try {
+      write(std::launch::async);
+    } catch (const std::system_error&) {  // there are no more threads
+      write_later();
+    }
   });
 }
 
-void EventLog::write() {
+void EventLog::write(std::launch how) {
   const std::vector<EventRow> all(events_.begin(), events_.end());
   std::string bytes = bytes_of(all);
   pause_ = kDelay + std::chrono::milliseconds(bytes.size() * 1000 / kDiskRate);
-  writing_ = std::async(std::launch::async, [path = path_, bytes = std::move(bytes)] {
+  writing_ = std::async(how, [path = path_, bytes = std::move(bytes)] {
     if (auto written = replace(path, bytes); !written)
       spdlog::error("events will not survive this daemon: {}", written.error().message());
   });

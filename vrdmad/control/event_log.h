@@ -70,7 +70,7 @@ class EventLog {
   void forget(Events::iterator event);
   void read();
   void write_later();
-  void write();
+  void write(std::launch how);
 
   base::EventLoop& loop_;
   const std::string path_;

@@ -15,6 +15,8 @@ namespace vrdma::vrdmad {
 
 namespace {
 
+constexpr char kTakenBack = '-';
+
 void append(const std::string& path, const std::string& lines, int flags) {
   const base::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600));
   if (!file.valid() ||
@@ -36,7 +38,12 @@ void UsedTokens::read() {
     for (const std::string& line : lines) kept += line + "\n";
     append(path_, kept, O_TRUNC);
   }
-  all_.insert(lines.begin(), lines.end());
+  for (const std::string& line : lines) {
+    if (line.starts_with(kTakenBack))
+      all_.erase(line.substr(1));
+    else
+      all_.insert(line);
+  }
 }
 
 bool UsedTokens::has(const std::string& token) {
@@ -47,6 +54,11 @@ bool UsedTokens::has(const std::string& token) {
 void UsedTokens::add(const std::string& token) {
   read();
   if (all_.insert(token).second) append(path_, token + "\n", O_APPEND);
+}
+
+void UsedTokens::take_back(const std::string& token) {
+  read();
+  if (all_.erase(token) != 0) append(path_, kTakenBack + token + "\n", O_APPEND);
 }
 
 }  // namespace vrdma::vrdmad

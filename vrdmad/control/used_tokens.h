@@ -1,7 +1,7 @@
 // The tokens of parked processes that went on: the image of a process is restored once, also after
 // a restart of vrdmad.
 //
-//   R/restored   0600  a line for each token, the latest last
+//   R/restored   0600  a line for each token, the latest last; "-" and the token: taken back
 //
 // Owned by one thread.
 #pragma once
@@ -20,6 +20,8 @@ class UsedTokens {
   explicit UsedTokens(std::string path) : path_(std::move(path)) {}
   [[nodiscard]] bool has(const std::string& token);
   void add(const std::string& token);
+  // The process did not go on after all, and nothing is left of it.
+  void take_back(const std::string& token);
 
  private:
   void read();

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/base/out_of_files.h"
@@ -119,11 +120,10 @@ void HookServer::stop(base::EventLoop& loop, std::function<void()> done) {
 
 Intake::AccountRef HookServer::account_of(uid_t uid) {
   std::erase_if(accounts_, [](const auto& one) { return one.second.expired(); });
-  // Of root, of users, and of what may be many users of one person.
-  constexpr uid_t kEach = 8;
-  const uid_t whose = uid == 0              ? 0
-                      : uid < kUsersOfRange ? 1 + uid % kEach
-                                            : 1 + kEach + uid / kUsersOfRange % kEach;
+  uid_t whose = person_of(uid);
+  // Beyond that, persons share.
+  if (uid != 0 && !accounts_.contains(whose) && accounts_.size() >= kMostAccounts)
+    whose = std::next(accounts_.begin(), 1 + whose % (kMostAccounts - 1))->first;
   auto account = accounts_[whose].lock();
   if (account == nullptr)
     accounts_[whose] = account = std::make_shared<Intake::Account>(settings_.intake);
@@ -188,6 +188,7 @@ void HookServer::receive(uint64_t id) {
     Connection& its = *connections_.at(id);
     its.readable.reset();
     its.silent = false;
+    its.patience = loop_->after(kPatience, [this, id] { end(id); });
     its.at_intake = settings_.intake->receive_process(its.account, its.socket, *loop_,
                                                       [this, id](Intake::Received received) {
                                                         if (connections_.contains(id))
@@ -216,8 +217,6 @@ void HookServer::on_message(uint64_t id, Intake::Received received) {
   }
   if (!ipc::send_message(connection.socket.get(), &*answer, sizeof *answer) || answer->error != 0)
     return end(id);
-  if (request->op == hook::Request::Op::kSetUp)
-    connection.patience = loop_->after(kPatience, [this, id] { end(id); });
   receive(id);
 }
 

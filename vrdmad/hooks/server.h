@@ -39,6 +39,7 @@ class HookServer {
   // When half of those are taken: of a user below 65,536, or of all users of one range of 65,536
   // above, because they may be one person's (subuid(5)).
   static constexpr size_t kMostOfPerson = 64;
+  static constexpr size_t kMostAccounts = 64;  // of the intake, of persons who use it
   static constexpr std::chrono::seconds kPatience{30};
   static constexpr std::chrono::seconds kPatienceOfUsers{2};  // with the first message
 
@@ -93,8 +94,8 @@ class HookServer {
 
   HookBackend& backend_;
   const Settings settings_;
-  const std::unique_ptr<base::EventLoop> loop_;  // of thread_, like all below
-  std::map<uid_t, std::weak_ptr<Intake::Account>> accounts_;
+  const std::unique_ptr<base::EventLoop> loop_;               // of thread_, like all below
+  std::map<uid_t, std::weak_ptr<Intake::Account>> accounts_;  // by person
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_id_ = 1;
   base::TokenBucket refusals_;  // that are logged, of users

@@ -12,7 +12,7 @@
 namespace vrdma::vrdmad {
 
 SessionSearch::SessionSearch(Broker& broker, const std::vector<Wanted>& wanted)
-    : broker_(broker), wanted_(wanted), found_(wanted.size()) {
+    : broker_(broker), wanted_(wanted), found_(wanted.size()), left_(ProcessFiles::kSearchTime) {
   std::map<pid_t, size_t> numbers;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto [it, is_new] = numbers.try_emplace(wanted[i].process.pid, processes_.size());
@@ -80,7 +80,16 @@ void SessionSearch::run() {
 SessionSearch::Result SessionSearch::take(size_t index) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return found_[index] || running_ == 0; });
-  if (!found_[index]) return find(index, budget_of(index).left, lock);
+  if (!found_[index]) {
+    Budget& budget = budget_of(index);
+    const base::Duration before = budget.used, share = std::min(budget.left, left_);
+    const bool is_cut = share < budget.left;
+    Result late = find(index, share, lock);
+    left_ -= budget.used - before;
+    if (!late && late.error().code() == EMFILE && is_cut)
+      return base::fail(EAGAIN, "other processes with many descriptors were searched first");
+    return late;
+  }
   Result found = std::move(*found_[index]);
   found_[index].reset();
   return found;

@@ -7,7 +7,8 @@
 // The searches of a vdevice have a budget of processor time, ProcessFiles::kSearchTime. While
 // several run, each may use kShare of it. If that is not enough, the session and all later ones of
 // the vdevice wait until the threads have ended. They are then searched one after the other, each
-// with all that is left.
+// with all that is left of the vdevice's, and of kSearchTime for all of these together: a tenant
+// can have many such vdevices, and the caller serves nobody meanwhile.
 //
 // Owned by one thread.
 #pragma once
@@ -45,7 +46,8 @@ class SessionSearch {
   SessionSearch& operator=(const SessionSearch&) = delete;
   ~SessionSearch();  // waits for the threads
 
-  // Waits until that one is found. Once for each, in order. Errors: as of Broker::find().
+  // Waits until that one is found. Once for each, in order. Errors: as of Broker::find(); EAGAIN:
+  // the searches before it have used the time.
   [[nodiscard]] base::Result<Broker::Found> take(size_t index);
   // Processor time that each vdevice pays. After the last take().
   [[nodiscard]] std::map<uint64_t, base::Duration> used();
@@ -73,6 +75,7 @@ class SessionSearch {
   std::vector<std::optional<Result>> found_;
   std::map<pid_t, std::shared_ptr<Caller>> callers_;  // by which each process is searched
   std::map<uint64_t, Budget> budgets_;                // by vdevice
+  base::Duration left_;                               // for searches by take()
 };
 
 }  // namespace vrdma::vrdmad

@@ -44,6 +44,14 @@ TEST(ChangeQueue, WritesAgainWhatHasFailedWithoutACaller) {
   EXPECT_FALSE(queue.due()) << "the daemon ends";
 }
 
+// It would come after its own deletion.
+TEST(ChangeQueue, DoesNotBringBackWhatIsReplaced) {
+  ChangeQueue queue;
+  queue.write_later(vdev(1, 1), kNow);
+  auto written = queue.write(Store::Replacement{vdev(2, 1), {1}});
+  EXPECT_EQ(queue.take().changes.size(), 1u);
+}
+
 // While the disk was about to refuse a change, a newer one of the vdevice came.
 TEST(ChangeQueue, LeavesOutWhatANewerChangeReplaces) {
   const std::vector<Store::Change> newer{vdev(1, 2), Store::Forgotten{1},

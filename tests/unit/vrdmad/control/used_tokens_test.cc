@@ -36,6 +36,20 @@ TEST(UsedTokens, AreKnownToTheNextDaemon) {
   EXPECT_EQ(status.st_mode & 0777, 0600U);
 }
 
+TEST(UsedTokens, CanBeTakenBack) {
+  const TempDir temp;
+  const std::string path = temp.path() + "/restored";
+  UsedTokens tokens(path);
+  for (const char* const token : {"6f1a", "77e0"}) tokens.add(token);
+  tokens.take_back("6f1a");
+  tokens.take_back("none");
+  EXPECT_FALSE(tokens.has("6f1a"));
+  EXPECT_FALSE(UsedTokens(path).has("6f1a"));
+  EXPECT_TRUE(UsedTokens(path).has("77e0"));
+  tokens.add("6f1a");
+  EXPECT_TRUE(UsedTokens(path).has("6f1a"));
+}
+
 TEST(UsedTokens, ForgetTheOldestOfTooMany) {
   const TempDir temp;
   const std::string path = temp.path() + "/restored";

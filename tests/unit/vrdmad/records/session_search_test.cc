@@ -107,6 +107,18 @@ TEST_F(Searches, SearchTheDescriptorsOfAProcessOnce) {
             2);
 }
 
+// Of many vdevices, too. EAGAIN: the caller searches for it again.
+TEST_F(Searches, AreNoLongerTogether) {
+  constexpr Duration kBudget = ProcessFiles::kSearchTime;
+  for (pid_t pid = 1; pid <= 4; ++pid) want(pid, static_cast<uint64_t>(pid));
+  want(5, 5);
+  for (pid_t pid = 1; pid <= 4; ++pid) broker->needs[pid] = kBudget * 2 / 5;
+  EXPECT_EQ(search(), (std::vector<int>{0, 0, EAGAIN, EAGAIN, 0}));
+  Duration sum{};
+  for (const auto& [vdevice, its] : used) sum += its;
+  EXPECT_LE(sum, kBudget + 5 * SessionSearch::kShare);
+}
+
 // One vdevice whose processes have many descriptors, and another.
 TEST_F(Searches, AreNoLongerThanTheBudgetOfAVdevice) {
   constexpr Duration kBudget = ProcessFiles::kSearchTime;
