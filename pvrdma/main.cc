@@ -112,8 +112,8 @@ Result<void> permit_descriptors() {
 // In the child of the keeper: the VMM that is served, and those that come.
 class Door {
  public:
-  Door(base::EventLoop& loop, PciFunction& function, Image& image, Charge& charge)
-      : loop_(loop), function_(function), image_(image), charge_(charge) {}
+  Door(base::EventLoop& loop, Adapter& adapter, PciFunction& function, Image& image, Charge& charge)
+      : loop_(loop), adapter_(adapter), function_(function), image_(image), charge_(charge) {}
 
   void come(Fd connection, const char* sentence) {
     auto server = VfioServer::serve(
@@ -127,12 +127,14 @@ class Door {
       return;
     }
     server_ = std::move(*server);
+    adapter_.export_state().set_vmm(true);
     base::log_info(sentence);
   }
 
  private:
   void leave() {
     server_.reset();
+    adapter_.export_state().set_vmm(false);
     function_.clear();
     charge_.gone();
     const pvrdma::Counts& all = function_.counts();
@@ -140,13 +142,14 @@ class Door {
         "so far: " + std::to_string(all.commands) + " commands (" +
         std::to_string(all.commands_refused) + " refused), " + std::to_string(all.doorbells) +
         " doorbells (" + std::to_string(all.doorbells_refused) + " refused), " +
-        std::to_string(all.sends) + " requests (" + std::to_string(all.sends_refused) +
+        std::to_string(all.sends) + " requests (" + std::to_string(all.requests_refused) +
         " refused), " + std::to_string(all.receives) + " receives, " +
         std::to_string(all.completions) + " completions, " + std::to_string(all.interrupts) +
         " interrupts, " + std::to_string(all.events_lost) + " events lost");
   }
 
   base::EventLoop& loop_;
+  Adapter& adapter_;
   PciFunction& function_;
   Image& image_;
   Charge& charge_;
@@ -162,11 +165,12 @@ Result<void> serve(const Options& options, const Fd& image_file, Inheritance inh
   if (!loop) return base::pass(loop.error());
   auto adapter = Adapter::open(**loop, options.device);
   if (!adapter) return base::pass(adapter.error());
+  if (!inherited.is_first) ++image->at<Image>(0)->counts.replaced;
   auto function =
       PciFunction::create(**loop, **adapter, *image->at<Image>(0), charge,
                           [&](uint32_t slot) { return std::exchange(inherited.slots[slot], {}); });
   if (!function) return base::pass(function.error());
-  Door door(**loop, **function, *image->at<Image>(0), charge);
+  Door door(**loop, **adapter, **function, *image->at<Image>(0), charge);
   auto watch = (*loop)->watch(charge.fd(), EPOLLIN, [&](uint32_t) {
     auto vmm = charge.receive();
     if (!vmm)
@@ -176,6 +180,7 @@ Result<void> serve(const Options& options, const Fd& image_file, Inheritance inh
   });
   if (!watch) return base::pass(watch.error());
   if (auto done = pvrdma::confine_system_calls(pvrdma::Role::kParser); !done) return done;
+  (*adapter)->export_state().begin(options.socket, vrdma::ipc::DoorbellMode::kTrap);
   charge.ready();
   if (inherited.is_first)
     base::log_info(std::string("ready: ") + ::ibv_get_device_name((*adapter)->context()->device) +

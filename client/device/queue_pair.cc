@@ -426,7 +426,11 @@ constexpr Shortcuts kOwn{
           return Context::of(context)->session.hung_up() && query_device_ex(context, &attr) == EIO;
         },
     .show_memory = show_memory,
-    .reg_shown_mr = reg_shown_mr};
+    .reg_shown_mr = reg_shown_mr,
+    .export_state =
+        [](ibv_context* context) {
+          return Context::of(context)->arena.at<ipc::ExportState>(ipc::kExportOffset);
+        }};
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // Private calls of librdmacm and vrdma-pvrdma. The first: the state changes of verbs in fewer
-// requests to the daemon; the second: memory that lies in files of a VMM. They find the calls by
-// verbs_context::priv. Another libibverbs uses that field for other purposes: librdmacm never sees
-// its contexts, and vrdma-pvrdma is linked with ours.
+// requests to the daemon; the second: memory that lies in files of a VMM, and what it says of it.
+// They find the calls by verbs_context::priv. Another libibverbs uses that field for other
+// purposes: librdmacm never sees its contexts, and vrdma-pvrdma is linked with ours.
 //
 // Errors and conventions as in virtual.h. Any thread.
 #pragma once
@@ -11,9 +11,11 @@
 #include <cstdint>
 #include <span>
 
+#include "core/ipc/export_state.h"
+
 namespace vrdma::client {
 
-constexpr uint64_t kShortcuts = 0x3373747563747273;  // change it whenever the struct changes
+constexpr uint64_t kShortcuts = 0x3473747563747273;  // change it whenever the struct changes
 
 struct Shortcuts {
   uint64_t magic = kShortcuts;
@@ -34,6 +36,9 @@ struct Shortcuts {
   // ibv_reg_mr_iova of memory of which the page table knows each page: workers have it in place.
   ibv_mr* (*reg_shown_mr)(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                           unsigned int access);
+  // What operators see of a virtual machine that the context's vdevice is shown to. As long as the
+  // context.
+  ipc::ExportState* (*export_state)(ibv_context* context);
 };
 
 [[nodiscard]] const Shortcuts* own_shortcuts();

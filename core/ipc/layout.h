@@ -66,10 +66,11 @@ struct ArenaHeader {
   std::atomic<uint32_t> key_changes;
 };
 constexpr uint64_t kArenaMagic = 0x7664726d61717565;
-constexpr uint32_t kMaxQpSlots = 65536;  // queue pairs of a session
-constexpr uint32_t kMaxCqSlots = 65536;  // completion queues of a session
-constexpr uint32_t kMaxKeys = 1u << 20;  // memory regions of a session
-constexpr uint64_t kKickOffset = 4096;   // uint64_t[kMaxQpSlots / 64], one bit a QP slot
+constexpr uint64_t kExportOffset = 3072;  // an ExportState (export_state.h); zeros mean none
+constexpr uint32_t kMaxQpSlots = 65536;   // queue pairs of a session
+constexpr uint32_t kMaxCqSlots = 65536;   // completion queues of a session
+constexpr uint32_t kMaxKeys = 1u << 20;   // memory regions of a session
+constexpr uint64_t kKickOffset = 4096;    // uint64_t[kMaxQpSlots / 64], one bit a QP slot
 constexpr uint64_t kKeyOffset = 1u << 20;
 constexpr uint64_t kHeapOffset = 128ull << 20;  // blocks and rings, allocated by the daemon
 

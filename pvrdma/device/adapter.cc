@@ -67,6 +67,8 @@ base::Result<std::unique_ptr<Adapter>> Adapter::open(base::EventLoop& loop,
   if (adapter->channel_ == nullptr) return base::fail_errno("create a completion channel");
   if (!make_nonblocking(adapter->channel_->fd) || !make_nonblocking(opened->async_fd))
     return base::fail_errno("make the device's events non-blocking");
+  if (const auto* const library = client::shortcuts_of(opened); library != nullptr)
+    adapter->export_state_ = library->export_state(opened);
   Adapter* const self = adapter.get();
   auto completions =
       loop.watch(adapter->channel_->fd, EPOLLIN, [self](uint32_t) { self->take_completions(); });

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/event_loop.h"
+#include "core/ipc/export_state.h"
 #include "pvrdma/device/shown_memory.h"
 
 namespace vrdma::pvrdma {
@@ -63,6 +64,8 @@ class Adapter : public MemoryViewer {
   [[nodiscard]] ibv_context* context() const { return context_.get(); }
   [[nodiscard]] ibv_comp_channel* channel() const { return channel_.get(); }
   [[nodiscard]] const ibv_device_attr& attributes() const { return attributes_; }
+  // What operators see. If the library is another one, nobody does.
+  [[nodiscard]] ipc::ExportState& export_state() { return *export_state_; }
   [[nodiscard]] std::optional<ibv_port_attr> port() const;
 
   // The entry of the vdevice's table that has this GID.
@@ -78,6 +81,8 @@ class Adapter : public MemoryViewer {
   Owned<ibv_context> context_;
   Owned<ibv_comp_channel> channel_;
   ibv_device_attr attributes_{};
+  ipc::ExportState unseen_;
+  ipc::ExportState* export_state_ = &unseen_;
   std::vector<ibv_gid> gids_;
   bool gids_known_ = false;
   AdapterEvents* events_ = nullptr;

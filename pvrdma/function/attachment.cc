@@ -98,6 +98,7 @@ base::Result<std::unique_ptr<Attachment>> Attachment::create(Adapter& adapter, G
   std::memcpy(&region, at, sizeof region);
   std::unique_ptr<Attachment> made(new Attachment(adapter, ram, interrupts, image));
   made->wake_ = std::move(wake);
+  made->driver_version_ = region.driver_version;
   made->command_slot_ = region.command_slot;
   made->answer_slot_ = region.response_slot;
   const auto show = [&](const RingPages& ring) -> base::Result<Pages> {

@@ -76,6 +76,8 @@ class Attachment final : AdapterEvents {
   // again later.
   enum class Rest : uint8_t { kNothing, kMore, kLater };
   [[nodiscard]] Rest work();
+  // As the guest says.
+  [[nodiscard]] uint32_t driver_version() const { return driver_version_; }
 
  private:
   Attachment(Adapter& adapter, GuestRam& ram, Interrupts& interrupts, Image& image);
@@ -161,6 +163,7 @@ class Attachment final : AdapterEvents {
   Counts& counts_;
   std::function<void()> wake_;
 
+  uint32_t driver_version_ = 0;
   uint64_t command_slot_ = 0, answer_slot_ = 0;
   Pages event_pages_, completion_pages_;
   Outgoing<EventEntry> events_;

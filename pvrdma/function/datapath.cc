@@ -297,7 +297,7 @@ void Attachment::fail(Qp* qp) {
 // A work request that verbs refuse, or that is none. The queue pair fails; what the driver posted
 // behind it is flushed.
 void Attachment::refuse(Qp* qp, uint64_t wr_id) {
-  ++counts_.sends_refused;
+  ++counts_.requests_refused;
   CompletionEntry entry{};
   entry.wr_id = wr_id;
   entry.qp = qp->handle;

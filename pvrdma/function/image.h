@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/fd.h"
 #include "core/base/mapping.h"
+#include "core/ipc/export_state.h"
 #include "pvrdma/device/guest_ram.h"
 #include "pvrdma/encoding/commands.h"
 #include "pvrdma/encoding/registers.h"
@@ -51,13 +52,9 @@ struct Pushed {
 };
 static_assert(2 * kMostEntries <= 0x10000);
 
-// What is counted of a vdevice's VMs, for the log.
-struct Counts {
-  uint64_t not_attached = 0;
-  uint64_t commands = 0, commands_refused = 0;
-  uint64_t doorbells = 0, doorbells_refused = 0;
-  uint64_t sends = 0, sends_refused = 0, receives = 0;
-  uint64_t completions = 0, interrupts = 0, events_lost = 0;
+// What is counted of a vdevice's VMs: for operators, and the rest for the log.
+struct Counts : ipc::ExportCounts {
+  uint64_t sends = 0, receives = 0, completions = 0;
 };
 
 struct ImagedRange {

@@ -60,6 +60,7 @@ base::Result<std::unique_ptr<PciFunction>> PciFunction::create(
   made->ram_ = std::move(*ram);
   made->unused_page_ = std::move(*page);
   made->restore(held);
+  made->tell();
   return made;
 }
 
@@ -152,6 +153,7 @@ void PciFunction::clear() {
   mask_ = UINT32_MAX;
   error_ = region_low_ = 0;
   image_.progress.clear();
+  tell();
 }
 
 void PciFunction::detach() {
@@ -170,6 +172,7 @@ RegionShape PciFunction::region(uint32_t index) const {
 }
 
 void PciFunction::read(uint32_t region, uint64_t offset, std::span<uint8_t> bytes) {
+  ++image_.counts.registers;
   std::ranges::fill(bytes, uint8_t{0});
   if (region == kConfigRegion) {
     std::copy_n(config_.begin() + static_cast<ptrdiff_t>(offset), bytes.size(), bytes.begin());
@@ -179,7 +182,9 @@ void PciFunction::read(uint32_t region, uint64_t offset, std::span<uint8_t> byte
   }
 }
 
+// Doorbells are counted by the attachment; without one they are nobody's.
 void PciFunction::write(uint32_t region, uint64_t offset, std::span<const uint8_t> bytes) {
+  if (region != kDoorbellBar || attachment_ == nullptr) ++image_.counts.registers;
   if (region == kConfigRegion) {
     write_config(offset, bytes);
     return;
@@ -197,8 +202,17 @@ void PciFunction::answered() { go_on(); }
 void PciFunction::go_on() {
   using Rest = Attachment::Rest;
   const Rest rest = attachment_ != nullptr ? attachment_->work() : Rest::kNothing;
+  tell();
   if (rest == Rest::kNothing) return;
   more_ = loop_.after(rest == Rest::kMore ? base::Duration{} : kRetry, [this] { go_on(); });
+}
+
+// A dozen stores, against an exit of the machine.
+void PciFunction::tell() {
+  ipc::ExportState& to = adapter_.export_state();
+  to.set_driver(attachment_ != nullptr ? std::optional(attachment_->driver_version())
+                                       : std::nullopt);
+  to.set_counts(image_.counts);
 }
 
 // --- configuration space ---
@@ -271,7 +285,7 @@ void PciFunction::attach(uint64_t address) {
   shared_region_ = address;
   auto made = Attachment::create(adapter_, *ram_, *this, image_, address, [this] { go_on(); });
   if (!made) {
-    if (++image_.counts.not_attached <= kMostComplaints)
+    if (++image_.counts.attaches_refused <= kMostComplaints)
       base::log_warning("the guest's driver cannot attach: " + made.error().message());
     return;
   }
@@ -349,6 +363,7 @@ void PciFunction::raise(uint32_t vector) {
   const uint64_t one = 1;
   if (::poll(&room, 1, 0) == 1 && ::write(to.get(), &one, sizeof one) == sizeof one)
     ++image_.counts.interrupts;
+  tell();
 }
 
 }  // namespace vrdma::pvrdma

@@ -60,6 +60,7 @@ class PciFunction final : public Function, Interrupts {
   [[nodiscard]] uint64_t bar(uint32_t index) const;
   void attach(uint64_t address);
   void go_on();
+  void tell();  // operators
   void raise(uint32_t vector) override;
 
   base::EventLoop& loop_;

@@ -94,7 +94,8 @@ Verbs::Verbs() {
       .fail_qp = nullptr,
       .is_lost = nullptr,
       .show_memory = [](ibv_context*, std::span<const int> files) { return now->show(files); },
-      .reg_shown_mr = reg_shown_mr};
+      .reg_shown_mr = reg_shown_mr,
+      .export_state = [](ibv_context*) { return &now->export_state; }};
   extended.priv = reinterpret_cast<verbs_ex_private*>(const_cast<client::Shortcuts*>(&kShortcuts));
   context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   context.device = &device;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/fd.h"
+#include "core/ipc/export_state.h"
 
 namespace vrdma::fake {
 
@@ -74,6 +75,8 @@ class Verbs {
   std::function<bool(uint64_t addr, uint64_t length)> permits;
   uint32_t fail_after = UINT32_MAX;  // so many more objects can be made
   int view_error = 0;                // of Shortcuts::show_memory
+  // What operators see of the device.
+  ipc::ExportState export_state;
 
   // Executes what was posted. The number of requests.
   size_t run();

@@ -25,6 +25,39 @@ TEST_F(Commands, TheDriverLearnsWhatThereIs) {
   EXPECT_EQ(1u, interrupts(kResponseVector));
 }
 
+TEST_F(Commands, OperatorsSeeWhatTheGuestDid) {
+  EXPECT_FALSE(verbs.export_state.read()) << "nobody has exported it";
+  verbs.export_state.begin("/run/vm0.sock", ipc::DoorbellMode::kTrap);
+  const auto seen = [&] { return verbs.export_state.read().value(); };
+  const uint64_t before = function->counts().registers;
+  write(kRegisterBar, kRegRegionHigh, UINT32_MAX);
+  doorbell(kQpDoorbell, 1 | kQpSend);  // nobody's
+  EXPECT_EQ(1u, seen().counts.attaches_refused);
+  EXPECT_EQ(before + 2, seen().counts.registers);
+  EXPECT_EQ(std::nullopt, seen().driver);
+  attach();
+  EXPECT_EQ(20u, seen().driver);
+  ipc::ExportCounts all = seen().counts;
+  ASSERT_TRUE(execute(Command::kQueryPort, QueryPort{1}));
+  ASSERT_FALSE(execute(static_cast<Command>(99), QueryPort{1}));
+  doorbell(kQpDoorbell, 7 | kQpSend);  // there is no such queue pair
+  all.registers += 4;                  // a request and a look at the error, each
+  all.commands += 2;
+  all.commands_refused += 1;
+  all.interrupts += 1;
+  all.doorbells += 1;
+  all.doorbells_refused += 1;
+  EXPECT_EQ(all, seen().counts);
+  // The next process goes on.
+  verbs.export_state.set_counts({});
+  die();
+  EXPECT_EQ(all.commands, seen().counts.commands);
+  EXPECT_EQ(20u, seen().driver);
+  function->clear();
+  EXPECT_EQ(std::nullopt, seen().driver);
+  EXPECT_EQ(all.commands, seen().counts.commands);
+}
+
 TEST_F(Commands, WithoutADriverNothingHappens) {
   write(kRegisterBar, kRegRequest, 0);
   EXPECT_TRUE(has_failed());
