@@ -237,6 +237,14 @@ base::Result<std::vector<v1::QueuePair>> Client::list_queue_pairs(const std::str
   return read_all(context, connection_->stub->ListQueuePairs(&context, request));
 }
 
+base::Result<std::vector<v1::Export>> Client::list_exports(const std::string& vdev) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  v1::ListExportsRequest request;
+  request.set_vdev(vdev);
+  return read_all(context, connection_->stub->ListExports(&context, request));
+}
+
 base::Result<v1::Claim> Client::put_claim(const v1::Claim& claim) {
   v1::PutClaimRequest request;
   *request.mutable_claim() = claim;

@@ -55,6 +55,7 @@ class Client {
   // The connections of one vdevice, or of all if the reference is empty.
   [[nodiscard]] base::Result<std::vector<v1::Connection>> list_connections(const std::string& vdev);
   [[nodiscard]] base::Result<std::vector<v1::QueuePair>> list_queue_pairs(const std::string& vdev);
+  [[nodiscard]] base::Result<std::vector<v1::Export>> list_exports(const std::string& vdev);
   // Without `error`.
   [[nodiscard]] base::Result<std::vector<v1::Class>> list_classes();
   [[nodiscard]] base::Result<v1::Claim> put_claim(const v1::Claim& claim);

@@ -160,7 +160,7 @@ Outcome vdev_show(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdevs = chosen(options, client);
     if (!vdevs) return base::pass(std::move(vdevs).error());
-    output.show(*vdevs, for_table(options, client));
+    output.show(*vdevs, for_table(options, client), client.list_exports(options.name));
     return {};
   });
 }

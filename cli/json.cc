@@ -95,6 +95,29 @@ Json object_of(const v1::Vdev& vdev) {
           {"addresses_given", vdev.addresses_given()}};
 }
 
+Json export_rows(const v1::Vdev& vdev, const std::vector<v1::Export>& exports) {
+  Json rows = Json::array();
+  for (const auto& one : exports)
+    if (one.vdev_id() == vdev.id())
+      rows.push_back(
+          {{"pid", one.pid()},
+           {"socket", one.socket()},
+           {"vmm_connected", one.vmm_connected()},
+           {"driver_version", one.has_driver_version() ? Json(one.driver_version()) : Json()},
+           {"doorbell_mode", one.doorbell_mode()},
+           {"doorbells", one.doorbells()},
+           {"registers", one.registers()},
+           {"commands", one.commands()},
+           {"interrupts", one.interrupts()},
+           {"replaced", one.replaced()},
+           {"attaches_refused", one.attaches_refused()},
+           {"commands_refused", one.commands_refused()},
+           {"doorbells_refused", one.doorbells_refused()},
+           {"requests_refused", one.requests_refused()},
+           {"events_lost", one.events_lost()}});
+  return rows;
+}
+
 // Invalid UTF-8, for example in a netns path, becomes U+FFFD instead of an exception.
 std::string text_of(const Json& json, int indent = 2) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
@@ -112,6 +135,15 @@ std::string array_of(const Rows& rows, ToJson to_json) {
 std::string json_of(const v1::Vdev& vdev) { return text_of(object_of(vdev)); }
 
 std::string json_of(const std::vector<v1::Vdev>& vdevs) { return array_of(vdevs, object_of); }
+
+std::string json_of(const std::vector<v1::Vdev>& vdevs,
+                    const base::Result<std::vector<v1::Export>>& exports) {
+  return array_of(vdevs, [&](const v1::Vdev& vdev) {
+    Json all = object_of(vdev);
+    all["exports"] = exports ? export_rows(vdev, *exports) : Json();
+    return all;
+  });
+}
 
 std::string json_of_quota(const std::vector<v1::Vdev>& vdevs) {
   return array_of(vdevs, [](const v1::Vdev& vdev) -> Json {

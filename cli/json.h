@@ -14,6 +14,9 @@ namespace vrdma::cli {
 
 [[nodiscard]] std::string json_of(const v1::Vdev& vdev);
 [[nodiscard]] std::string json_of(const std::vector<v1::Vdev>& vdevs);
+// With "exports", which is null if they are not known.
+[[nodiscard]] std::string json_of(const std::vector<v1::Vdev>& vdevs,
+                                  const base::Result<std::vector<v1::Export>>& exports);
 // [{"vdev": NAME, "vdev_id": N, "netns": NETNS, "quota": [...]}]
 [[nodiscard]] std::string json_of_quota(const std::vector<v1::Vdev>& vdevs);
 // [{"vdev": NAME, "vdev_id": N, "netns": NETNS, "gids": [...]}]

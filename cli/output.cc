@@ -93,6 +93,36 @@ std::string sum_of(const v1::Vdev& vdev, const std::vector<v1::QueuePair>& queue
                                                      ", losses " + std::to_string(losses) + ")");
 }
 
+// Numbers and their names, in this order.
+std::string counts_text(const std::vector<std::pair<const char*, uint64_t>>& counts) {
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts)
+    parts.push_back(std::string(name) + " " + std::to_string(count));
+  return joined(parts);
+}
+
+// Of `vdev show`. All but the process is what its program says.
+std::vector<std::pair<std::string, std::string>> lines_of(const v1::Export& one) {
+  const std::string driver = one.has_driver_version()
+                                 ? "driver version " + std::to_string(one.driver_version())
+                                 : "no driver";
+  return {
+      {"exported", "by process " + std::to_string(one.pid()) + ", which says:"},
+      {"  socket", one.socket()},
+      {"  machine", one.vmm_connected() ? "connected, " + driver : "none"},
+      {"  doorbells", one.doorbell_mode().empty() ? "unknown" : one.doorbell_mode()},
+      {"  counts", counts_text({{"doorbells", one.doorbells()},
+                                {"registers", one.registers()},
+                                {"commands", one.commands()},
+                                {"interrupts", one.interrupts()}})},
+      {"  refused", counts_text({{"attaches", one.attaches_refused()},
+                                 {"commands", one.commands_refused()},
+                                 {"doorbells", one.doorbells_refused()},
+                                 {"requests", one.requests_refused()}})},
+      {"  lost", counts_text({{"events", one.events_lost()}})},
+      {"  replaced", std::to_string(one.replaced()) + (one.replaced() == 1 ? " time" : " times")}};
+}
+
 // 350ms, 12s, 5m, 3h, 9d
 std::string age_text(uint64_t milliseconds) {
   if (milliseconds < 1000) return std::to_string(milliseconds) + "ms";
@@ -206,9 +236,10 @@ void Output::list(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev
 }
 
 void Output::show(const std::vector<v1::Vdev>& vdevs,
-                  const base::Result<std::vector<v1::QueuePair>>& queue_pairs) {
+                  const base::Result<std::vector<v1::QueuePair>>& queue_pairs,
+                  const base::Result<std::vector<v1::Export>>& exports) {
   if (format_ == Format::kJson) {
-    out_ << json_of(vdevs) << '\n';
+    out_ << json_of(vdevs, exports) << '\n';
     return;
   }
   const auto line = [&](const std::string& key, const std::string& value) {
@@ -236,6 +267,11 @@ void Output::show(const std::vector<v1::Vdev>& vdevs,
                         : "direct between processes that trust each other, else mediated");
     line("queue pairs",
          queue_pairs ? sum_of(vdev, *queue_pairs) : "not known: " + queue_pairs.error().message());
+    if (!exports && vdev.lost().empty())
+      line("exported", "not known: " + exports.error().message());
+    for (const auto& one : exports.value_or(std::vector<v1::Export>()))
+      if (one.vdev_id() == vdev.id())
+        for (const auto& [key, value] : lines_of(one)) line(key, value);
     if (vdev.allowed_size() > 0) line("allowed", joined(vdev.allowed()));
     if (vdev.addresses_size() > 0)
       line("addresses", "of " + joined(vdev.addresses()) +

@@ -34,9 +34,11 @@ class Output {
   void list(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev>& all);
   // References only, one per line.
   void names(const std::vector<v1::Vdev>& vdevs, const std::vector<v1::Vdev>& all);
-  // The table sums up their queue pairs, or says why these are not known.
+  // The table sums up their queue pairs, or says why these are not known. Exports that are not
+  // known are null in the JSON.
   void show(const std::vector<v1::Vdev>& vdevs,
-            const base::Result<std::vector<v1::QueuePair>>& queue_pairs);
+            const base::Result<std::vector<v1::QueuePair>>& queue_pairs,
+            const base::Result<std::vector<v1::Export>>& exports = {});
   void quota(const std::vector<v1::Vdev>& vdevs);
   void gids(const std::vector<v1::Vdev>& vdevs);
   void parents(const std::vector<v1::Parent>& parents);

@@ -106,7 +106,7 @@ ROWS = [
     (r"integrity\.(direct|mediated|network|all|all\.reached)$", "gate", ""),
     (r"integrity\.", "all", "a wrong byte, or a completion that is lost or twice, in an order that no test names"),
     (r"integration\.bandwidth", "all", "a rate that is not kept, or not shared as it should be"),
-    (r"integration\.(fabric_reach|on_the_wire|peers|bad_input|doctor|observe|lists|c_api|oci_hook|claims|neighbour)$", "gate", ""),
+    (r"integration\.(fabric_reach|on_the_wire|peers|bad_input|doctor|observe|lists|exported|c_api|oci_hook|claims|neighbour)$", "gate", ""),
     (r"integration\.remote_metrics", "release=gate dev=all", ""),
     (r"integration\.web$", "gate", ""),
     (r"integration\.web_page", "all", "what a browser refuses to do with the page, a picture that does not follow"),

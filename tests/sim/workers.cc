@@ -149,6 +149,8 @@ void Workers::One::take(Parcel parcel) {
           say(vrdmad::CgroupUse{message.ticket, {}, false});
         } else if constexpr (std::is_same_v<Message, vrdmad::AskQueuePairs>) {
           say(vrdmad::QueuePairs{message.ticket, {}, false});
+        } else if constexpr (std::is_same_v<Message, vrdmad::AskExports>) {
+          say(vrdmad::Exports{message.ticket, {}, false});
         }
       },
       parcel.message);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/ipc/export_state.h"
 #include "core/rdma/sender.h"
 #include "gid/prefix.h"
 
@@ -309,6 +310,13 @@ struct QueuePairRow {
   Work by_program, by_worker;
 };
 
+// A virtual machine that a program shows the vdevice to.
+struct ExportRow {
+  VdevKey vdev;
+  int32_t pid = 0;  // of the program, in the daemon's pid namespace
+  ipc::Export is;   // as the program says; the path is printable
+};
+
 // By what the kernel knows the descriptors that a session shares with its program: inodes, of
 // sockets those of the write ends; of an eventfd its id (proc(5), fdinfo) plus 1.
 struct SharedFileIds {
@@ -410,6 +418,8 @@ class AdminBackend {
   virtual base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) = 0;
   // By vdevice, then by number.
   virtual base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) = 0;
+  // By vdevice, then by session.
+  virtual base::Result<std::vector<ExportRow>> list_exports(const std::string& vdev) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;
   // By name. The error of the file as a whole.
   virtual base::Result<std::vector<ClassInfo>> list_classes() = 0;

@@ -407,6 +407,11 @@ class Calls final
     return write_all(*context, backend_.list_queue_pairs(request->vdev()), *writer);
   }
 
+  grpc::Status ListExports(grpc::ServerContext* context, const v1::ListExportsRequest* request,
+                           grpc::ServerWriter<v1::Export>* writer) override {
+    return write_all(*context, backend_.list_exports(request->vdev()), *writer);
+  }
+
   grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
                        v1::VersionResponse* response) override {
     response->set_version(VRDMA_VERSION);

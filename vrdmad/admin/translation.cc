@@ -304,6 +304,29 @@ void fill(v1::QueuePair& out, const QueuePairRow& row) {
   out.set_worker_bytes(row.by_worker.bytes);
 }
 
+void fill(v1::Export& out, const ExportRow& row) {
+  const ipc::ExportCounts& counts = row.is.counts;
+  out.set_vdev(row.vdev.name);
+  out.set_vdev_id(row.vdev.id);
+  out.set_netns(row.vdev.netns);
+  out.set_pid(row.pid);
+  out.set_socket(row.is.socket);
+  out.set_vmm_connected(row.is.has_vmm);
+  out.clear_driver_version();
+  if (row.is.driver) out.set_driver_version(*row.is.driver);
+  out.set_doorbell_mode(row.is.mode == ipc::DoorbellMode::kTrap ? "trap" : "");
+  out.set_doorbells(counts.doorbells);
+  out.set_registers(counts.registers);
+  out.set_commands(counts.commands);
+  out.set_interrupts(counts.interrupts);
+  out.set_replaced(counts.replaced);
+  out.set_attaches_refused(counts.attaches_refused);
+  out.set_commands_refused(counts.commands_refused);
+  out.set_doorbells_refused(counts.doorbells_refused);
+  out.set_requests_refused(counts.requests_refused);
+  out.set_events_lost(counts.events_lost);
+}
+
 namespace {
 
 int64_t ms_of(EventRow::Time time) {

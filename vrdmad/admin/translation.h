@@ -22,6 +22,7 @@ void fill(v1::WatchEvent& out, const WatchEvent& event);
 void fill(v1::Connection& out, const ConnectionRow& row);
 void fill(v1::Activity& out, const ActivityRow& row);
 void fill(v1::QueuePair& out, const QueuePairRow& row);
+void fill(v1::Export& out, const ExportRow& row);
 void fill(v1::Parent& out, const ParentInfo& parent);
 void fill(v1::Class& out, const ClassInfo& its);
 void fill(v1::Claim& out, const ClaimInfo& info);

@@ -83,6 +83,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::vector<FabricInfo> list_fabrics() override;
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
+  base::Result<std::vector<ExportRow>> list_exports(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   base::Result<std::vector<ClassInfo>> list_classes() override;
   // The claims: daemon_claims.cc.

@@ -71,7 +71,7 @@ bool is_of_vdevice(const std::string& scope) {
 // What a worker tells of a vdevice in pages, each of which the question names the end of the one
 // before.
 struct CgroupPages {
-  static constexpr bool kOfQueuePairs = false;
+  static bool may_have(const VdevicePage&) { return true; }
   using Row = CgroupRow;
   using Page = CgroupUse;
   using After = std::string;
@@ -88,7 +88,9 @@ struct CgroupPages {
 };
 
 struct QueuePairPages {
-  static constexpr bool kOfQueuePairs = true;  // a vdevice without any has no page
+  static bool may_have(const VdevicePage& page) {
+    return std::ranges::any_of(page.device.qps, [](const auto& qps) { return qps > 0; });
+  }
   using Row = QueuePairRow;
   using Page = QueuePairs;
   using After = uint32_t;
@@ -114,6 +116,23 @@ struct QueuePairPages {
     row.network = of.network;
     row.by_program = {of.by_program.requests, of.by_program.bytes};
     row.by_worker = {of.by_worker.requests, of.by_worker.bytes};
+    return row;
+  }
+};
+
+struct ExportPages {
+  static bool may_have(const VdevicePage& page) { return page.device.contexts > 0; }
+  using Row = ExportRow;
+  using Page = Exports;
+  using After = uint32_t;
+  static ToWorker ask(uint64_t vdevice, uint64_t ticket, After after) {
+    return AskExports{vdevice, ticket, after};
+  }
+  static const auto& parts(const Page& page) { return page.rows; }
+  static After key(const Exports::Row& row) { return row.session; }
+  static Row row(const VdevKey& vdev, const Exports::Row& of) {
+    Row row{vdev, of.pid, of.is};
+    row.is.socket = base::printable(of.is.socket);
     return row;
   }
 };
@@ -160,7 +179,7 @@ Result<std::shared_ptr<Daemon::FabricPage>> Daemon::counters_of(const std::strin
 
 // Without one, its worker knows nothing that its page does not say.
 bool Daemon::has_queue_pairs(const Record& record) {
-  return std::ranges::any_of(record.page->device.qps, [](const auto& qps) { return qps > 0; });
+  return QueuePairPages::may_have(*record.page);
 }
 
 std::vector<uint64_t> Daemon::all_ids() const {
@@ -456,11 +475,11 @@ Result<std::vector<typename Pages::Row>> Daemon::ask_workers(const std::string& 
   return call_later<Result<Rows>>([&](auto done) {
     std::vector<VdevKey> asked;
     const auto ask = [&](const Record& record) {
+      if (!Pages::may_have(*record.page)) return;
       asked.push_back({record.id, record.spec.name, record.spec.netns});
     };
     if (vdev.empty()) {
-      for (const auto& [id, record] : records_)
-        if (!Pages::kOfQueuePairs || has_queue_pairs(*record)) ask(*record);
+      for (const auto& [id, record] : records_) ask(*record);
     } else {
       auto found = find(vdev);
       if (!found) return done(pass(std::move(found.error())));
@@ -482,6 +501,12 @@ Result<std::vector<QueuePairRow>> Daemon::list_queue_pairs(const std::string& vd
   if (rows)
     std::ranges::sort(*rows, {},
                       [](const QueuePairRow& row) { return std::pair(row.vdev.id, row.qpn); });
+  return rows;
+}
+
+Result<std::vector<ExportRow>> Daemon::list_exports(const std::string& vdev) {
+  auto rows = ask_workers<ExportPages>(vdev);
+  if (rows) std::ranges::stable_sort(*rows, {}, [](const ExportRow& row) { return row.vdev.id; });
   return rows;
 }
 

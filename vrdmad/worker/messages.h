@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/ipc/export_state.h"
 #include "core/rdma/link.h"
 #include "core/rdma/peer.h"
 #include "core/rdma/sender.h"
@@ -230,6 +231,14 @@ struct AskQueuePairs {
   bool operator==(const AskQueuePairs&) const = default;
 };
 
+// What do its programs say of virtual machines that they show it to, in the order of their
+// sessions? Answer: Exports.
+struct AskExports {
+  uint64_t vdevice = 0, ticket = 0;
+  uint32_t after = 0;  // this session
+  bool operator==(const AskExports&) const = default;
+};
+
 // Its fabric's ways have changed.
 struct SetWays {
   uint64_t vdevice = 0;
@@ -251,7 +260,7 @@ struct RoceSocket {
 using ToWorker =
     std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids, Collect,
                  CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession, AdoptChannels, TakeOver,
-                 Await, SetWays, RoceSocket, AskQueuePairs, ParkSession, AttachSession>;
+                 Await, SetWays, RoceSocket, AskQueuePairs, ParkSession, AttachSession, AskExports>;
 
 struct Done {
   uint64_t ticket = 0;
@@ -306,6 +315,20 @@ struct QueuePairs {
   std::vector<Row> rows;
   bool more = false;  // after the last of these
   bool operator==(const QueuePairs&) const = default;
+};
+
+struct Exports {
+  static constexpr size_t kMost = 64;
+  struct Row {
+    uint32_t session = 0;
+    int32_t pid = 0;  // of the program
+    ipc::Export is;   // as it says
+    bool operator==(const Row&) const = default;
+  };
+  uint64_t ticket = 0;
+  std::vector<Row> rows;
+  bool more = false;  // after the last of these
+  bool operator==(const Exports&) const = default;
 };
 
 // The program of a connection has proven its identity, so its session needs a kit
@@ -383,7 +406,7 @@ struct LeaveGroup {
 
 // Crashed is the last one: a handler of signals writes it without the codec (worker_main.cc).
 using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates,
-                               WantRoceSocket, QueuePairs, LeaveGroup, Refused, Crashed>;
+                               WantRoceSocket, QueuePairs, LeaveGroup, Refused, Exports, Crashed>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

@@ -378,6 +378,13 @@ void fields(A& at, AskQueuePairs& message) {
 }
 
 template <class A>
+void fields(A& at, AskExports& message) {
+  at.number(message.vdevice);
+  at.number(message.ticket);
+  at.number(message.after);
+}
+
+template <class A>
 void fields(A& at, ParkSession& message) {
   at.number(message.vdevice);
   at.number(message.connection);
@@ -478,6 +485,38 @@ template <class A>
 void fields(A& at, QueuePairs& message) {
   at.number(message.ticket);
   at.count(message.rows, QueuePairs::kMost);
+  for (auto& row : message.rows) fields(at, row);
+  flag(at, message.more);
+}
+
+template <class A>
+void fields(A& at, Exports::Row& row) {
+  at.number(row.session);
+  at.number(row.pid);
+  at.text(row.is.socket, ipc::ExportState::kMostPath);
+  flag(at, row.is.has_vmm);
+  auto mode = static_cast<uint32_t>(row.is.mode);
+  at.number(mode);
+  at.require(mode <= static_cast<uint32_t>(ipc::DoorbellMode::kTrap));
+  row.is.mode = static_cast<ipc::DoorbellMode>(mode);
+  bool has_driver = row.is.driver.has_value();
+  flag(at, has_driver);
+  uint32_t driver = row.is.driver.value_or(0);
+  at.number(driver);
+  at.require(has_driver || driver == 0);
+  row.is.driver = has_driver ? std::optional(driver) : std::nullopt;
+  auto& counts = row.is.counts;
+  for (uint64_t* number :
+       {&counts.doorbells, &counts.registers, &counts.commands, &counts.interrupts,
+        &counts.replaced, &counts.attaches_refused, &counts.commands_refused,
+        &counts.doorbells_refused, &counts.requests_refused, &counts.events_lost})
+    at.number(*number);
+}
+
+template <class A>
+void fields(A& at, Exports& message) {
+  at.number(message.ticket);
+  at.count(message.rows, Exports::kMost);
   for (auto& row : message.rows) fields(at, row);
   flag(at, message.more);
 }

@@ -71,6 +71,7 @@ class Worker {
   void on(const SetLimits& message, Beside beside);
   void on(const AskCgroups& message, Beside beside);
   void on(const AskQueuePairs& message, Beside beside);
+  void on(const AskExports& message, Beside beside);
   void on(const Kit& message, Beside beside);
   void on(const AdoptSession& message, Beside beside);
   void on(const AdoptChannels& message, Beside beside);

@@ -7,6 +7,14 @@ PROGRAMS=("$@")
 WORKERS_END=1
 start_device
 boot_guest
+# shows TEXT...: vdev show says this of the machine.
+shows() {
+  local text
+  ctl vdev show vb -j >"$T/shown"
+  for text; do grep -qF "$text" "$T/shown" || return 1; done
+}
+wait_until 10 shows '"vmm_connected": true' '"driver_version": 20' '"commands_refused": 0' '"replaced": 0' ||
+  fail "vdev show: $(<"$T/shown")"
 exchange="exchange --device DEV --gid-index GID --port PORT"
 
 row "ibv_rc_pingpong -d DEV -g GID -p PORT -c -n 50 -s 20000"
@@ -91,6 +99,8 @@ begin "ibv_rc_pingpong -d DEV -g GID -p PORT -n 10000000"
 pkill -9 -P "${PID[device]}" || fail "vrdma-pvrdma has no process that serves"
 began=${EPOCHREALTIME/./}
 wait_until 10 goes_on || fail "no process goes on: $(<"$T/device.log")"
+wait_until 10 shows '"vmm_connected": true' '"driver_version": 20' '"replaced": 1' || fail "vdev show: $(<"$T/shown")"
+ctl vdev show vb | grep -A 7 '^ *exported '
 say "the next one goes on after $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
 wait_until 20 there_ended || fail "the program in the machine does not end"
 grep 'Failed status' "$T/vm/$N.log" || fail "the program in the machine has no error: $(<"$T/vm/$N.log")"

@@ -284,6 +284,37 @@ TEST_F(ClientTest, queue_pairs) {
   expect_error(client_.list_queue_pairs("x"), ENOENT, "no vdevice is named x");
 }
 
+TEST_F(ClientTest, exports) {
+  create("red0");
+  create("blue0");
+  EXPECT_EQ(client_.list_exports("").value().size(), 4U);
+  const auto of_red = client_.list_exports("red0");
+  ASSERT_TRUE(of_red);
+  ASSERT_EQ(of_red->size(), 2U);
+  const v1::Export& row = (*of_red)[0];
+  EXPECT_EQ(row.vdev(), "red0");
+  EXPECT_EQ(row.pid(), 4711);
+  EXPECT_EQ(row.socket(), "/run/vm0.sock");
+  EXPECT_TRUE(row.vmm_connected());
+  EXPECT_TRUE(row.has_driver_version());
+  EXPECT_EQ(row.driver_version(), 20U);
+  EXPECT_EQ(row.doorbell_mode(), "trap");
+  EXPECT_EQ(row.doorbells(), 1U);
+  EXPECT_EQ(row.registers(), 2U);
+  EXPECT_EQ(row.commands(), 3U);
+  EXPECT_EQ(row.interrupts(), 4U);
+  EXPECT_EQ(row.replaced(), 5U);
+  EXPECT_EQ(row.attaches_refused(), 6U);
+  EXPECT_EQ(row.commands_refused(), 7U);
+  EXPECT_EQ(row.doorbells_refused(), 8U);
+  EXPECT_EQ(row.requests_refused(), 9U);
+  EXPECT_EQ(row.events_lost(), 10U);
+  EXPECT_FALSE((*of_red)[1].has_driver_version());
+  EXPECT_FALSE((*of_red)[1].vmm_connected());
+  EXPECT_EQ((*of_red)[1].doorbell_mode(), "");
+  expect_error(client_.list_exports("x"), ENOENT, "no vdevice is named x");
+}
+
 TEST_F(ClientTest, parents_counters_version) {
   create("red0");
   const auto parents = client_.list_parents();

@@ -10,6 +10,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 v1::Vdev red0() {
   v1::Vdev vdev;
@@ -258,6 +259,77 @@ TEST(Output, sum_of_queue_pairs) {
   const auto unknown = [](Output& o) { o.show({red0()}, base::fail(ETIMEDOUT, "it is busy")); };
   EXPECT_THAT(printed(Format::kTable, unknown),
               HasSubstr("\n    queue pairs    not known: it is busy\n"));
+}
+
+v1::Export export_of(uint64_t vdev) {
+  v1::Export one;
+  one.set_vdev_id(vdev);
+  one.set_pid(4711);
+  one.set_socket("/run/vm0.sock");
+  one.set_vmm_connected(true);
+  one.set_driver_version(20);
+  one.set_doorbell_mode("trap");
+  one.set_doorbells(1);
+  one.set_registers(2);
+  one.set_commands(3);
+  one.set_interrupts(4);
+  one.set_replaced(5);
+  one.set_attaches_refused(6);
+  one.set_commands_refused(7);
+  one.set_doorbells_refused(8);
+  one.set_requests_refused(9);
+  one.set_events_lost(10);
+  return one;
+}
+
+TEST(Output, exports) {
+  const auto shown = [](Format format, const base::Result<std::vector<v1::Export>>& exports) {
+    return printed(format, [&](Output& o) { o.show({red0()}, {}, exports); });
+  };
+  EXPECT_THAT(shown(Format::kTable, std::vector{export_of(42), export_of(41)}),
+              HasSubstr("    queue pairs    none\n"
+                        "    exported       by process 4711, which says:\n"
+                        "      socket       /run/vm0.sock\n"
+                        "      machine      connected, driver version 20\n"
+                        "      doorbells    trap\n"
+                        "      counts       doorbells 1, registers 2, commands 3, interrupts 4\n"
+                        "      refused      attaches 6, commands 7, doorbells 8, requests 9\n"
+                        "      lost         events 10\n"
+                        "      replaced     5 times\n"
+                        "    allowed "));
+  v1::Export alone;
+  alone.set_vdev_id(41);
+  EXPECT_THAT(shown(Format::kTable, std::vector{alone}),
+              AllOf(HasSubstr("\n      machine      none\n"), HasSubstr("doorbells    unknown\n")));
+  EXPECT_THAT(shown(Format::kTable, std::vector{export_of(42)}), Not(HasSubstr("exported")));
+  EXPECT_THAT(shown(Format::kTable, base::fail(ETIMEDOUT, "it is busy")),
+              HasSubstr("\n    exported       not known: it is busy\n"));
+  EXPECT_THAT(shown(Format::kJson, std::vector{export_of(42), export_of(41)}),
+              HasSubstr(R"(  "addresses_given": false,
+    "exports": [
+      {
+        "pid": 4711,
+        "socket": "/run/vm0.sock",
+        "vmm_connected": true,
+        "driver_version": 20,
+        "doorbell_mode": "trap",
+        "doorbells": 1,
+        "registers": 2,
+        "commands": 3,
+        "interrupts": 4,
+        "replaced": 5,
+        "attaches_refused": 6,
+        "commands_refused": 7,
+        "doorbells_refused": 8,
+        "requests_refused": 9,
+        "events_lost": 10
+      }
+    ]
+)"));
+  EXPECT_THAT(shown(Format::kJson, std::vector{alone}), HasSubstr(R"("driver_version": null)"));
+  EXPECT_THAT(shown(Format::kJson, std::vector{export_of(42)}), HasSubstr(R"("exports": [])"));
+  EXPECT_THAT(shown(Format::kJson, base::fail(ETIMEDOUT, "it is busy")),
+              HasSubstr(R"("exports": null)"));
 }
 
 TEST(Output, transport_of_connections) {

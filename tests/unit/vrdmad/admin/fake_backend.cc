@@ -367,6 +367,26 @@ ActivityInfo FakeBackend::activity() {
   });
 }
 
+base::Result<std::vector<ExportRow>> FakeBackend::list_exports(const std::string& vdev) {
+  return on_loop([&]() -> base::Result<std::vector<ExportRow>> {
+    auto only = vdev.empty() ? VdevInfo() : find(vdev);
+    if (!only) return base::pass(std::move(only.error()));
+    std::vector<ExportRow> rows;
+    for (const auto& [id, info] : vdevs_) {
+      if (!vdev.empty() && only->id != id) continue;
+      ExportRow row;
+      row.vdev = {id, info.name, info.netns};
+      row.pid = 4711;
+      row.is = {
+          "/run/vm0.sock", true, ipc::DoorbellMode::kTrap, 20, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
+      rows.push_back(row);
+      row.is = {};
+      rows.push_back(row);
+    }
+    return rows;
+  });
+}
+
 base::Result<std::vector<QueuePairRow>> FakeBackend::list_queue_pairs(const std::string& vdev) {
   return on_loop([&]() -> base::Result<std::vector<QueuePairRow>> {
     auto only = vdev.empty() ? VdevInfo() : find(vdev);

@@ -36,6 +36,7 @@ class FakeBackend final : public AdminBackend {
   // One cgroup for each vdevice, named after its netdev.
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
+  base::Result<std::vector<ExportRow>> list_exports(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   // What set_classes() was given.
   base::Result<std::vector<ClassInfo>> list_classes() override;

@@ -48,6 +48,7 @@ std::vector<ToWorker> to_worker() {
           SetLimits{7, 14, {{Kind::kMr, 0}}, true},
           AskCgroups{7, 15, "/kubepods/pod7"},
           AskQueuePairs{7, 16, 17},
+          AskExports{7, 20, 21},
           Kit{1, 2, 3000, 0, kit},
           Kit{1, 2, 0, EPERM, {}},
           AdoptSession{7, 1, program, kit, 9},
@@ -88,7 +89,18 @@ std::vector<ToControl> to_control() {
                        {10, 11},
                        {12, 13}}},
                      true},
-          LeaveGroup{7, gid(0xff, 2)}};
+          LeaveGroup{7, gid(0xff, 2)},
+          Exports{1, {}, false},
+          Exports{2,
+                  {{17,
+                    4711,
+                    {"/run/vm0.sock",
+                     true,
+                     ipc::DoorbellMode::kTrap,
+                     20,
+                     {1, 2, 3, 4, 5, 6, 7, 8, 9, UINT64_MAX}}},
+                   {18, 4712, {}}},
+                  true}};
 }
 
 template <class Message, class Decode>
@@ -152,6 +164,15 @@ TEST(MessagesCodec, does_not_write_what_is_beyond_a_bound) {
   EXPECT_TRUE(encode(ToControl(queue_pairs)));
   queue_pairs.rows.emplace_back();
   EXPECT_FALSE(encode(ToControl(queue_pairs)));
+  Exports exports;
+  exports.rows.resize(Exports::kMost);
+  for (auto& row : exports.rows) row.is.socket.assign(ipc::ExportState::kMostPath, '\xff');
+  EXPECT_TRUE(encode(ToControl(exports)));
+  exports.rows.back().is.socket += 'x';
+  EXPECT_FALSE(encode(ToControl(exports)));
+  exports.rows.back().is.socket.clear();
+  exports.rows.emplace_back();
+  EXPECT_FALSE(encode(ToControl(exports)));
 }
 
 TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
@@ -184,6 +205,21 @@ TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
   EXPECT_TRUE(with(ways, 11 + 4 + 16, 128));
   EXPECT_FALSE(with(ways, 11 + 4 + 16, 129)) << "a GID has 128 bits";
   EXPECT_FALSE(encode(ToWorker(SetWays{1, {true, false, std::vector<gid::Prefix>(65)}})));
+}
+
+TEST(MessagesCodec, reads_no_unknown_mode_of_doorbells) {
+  const Bytes bytes = encode(ToControl(Exports{1, {{2, 3, {}}}, false})).value();
+  constexpr size_t kMode = 1 + 8 + 4 + 4 + 4 + 2 + 1, kHasDriver = kMode + 4;
+  const auto with = [&](size_t at, uint8_t byte) {
+    Bytes changed = bytes;
+    changed.at(at) = byte;
+    return decode_to_control(changed).has_value();
+  };
+  EXPECT_TRUE(with(kMode, 1));
+  EXPECT_FALSE(with(kMode, 2));
+  EXPECT_TRUE(with(kHasDriver, 1));
+  EXPECT_FALSE(with(kHasDriver, 2)) << "a flag";
+  EXPECT_FALSE(with(kHasDriver + 1, 1)) << "a version of no driver";
 }
 
 // The sentence goes to an operator's terminal.

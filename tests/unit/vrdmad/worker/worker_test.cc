@@ -114,7 +114,9 @@ TEST_F(WorkerTest, answers_what_becomes_of_limits) {
   worker_->send(SetLimits{1, 4, {{Kind::kQp, 7}}, true});
   worker_->send(AskCgroups{1, 5, {}});
   worker_->send(AskQueuePairs{1, 6, 0});
-  ASSERT_TRUE(wait_for(6, std::chrono::seconds(10)));
+  worker_->send(AskExports{1, 7, 0});
+  worker_->send(AskExports{2, 8, 0});
+  ASSERT_TRUE(wait_for(8, std::chrono::seconds(10)));
   const auto error = [&](size_t i) { return std::get<Done>(answers_.at(i)).error; };
   EXPECT_EQ(answers_[0], ToControl(Done{1, 0, {}}));
   EXPECT_EQ(error(1), EINVAL);
@@ -122,6 +124,8 @@ TEST_F(WorkerTest, answers_what_becomes_of_limits) {
   EXPECT_EQ(answers_[3], ToControl(Done{4, 0, {}}));
   EXPECT_EQ(answers_[4], ToControl(CgroupUse{5, {}, false}));
   EXPECT_EQ(answers_[5], ToControl(QueuePairs{6, {}, false}));
+  EXPECT_EQ(answers_[6], ToControl(Exports{7, {}, false}));
+  EXPECT_EQ(answers_[7], ToControl(Exports{8, {}, false}));
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kQp)].limit, 7u);
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kMr)].limit, 3u);
 }
