@@ -131,7 +131,7 @@ struct vrdma_vdevice {
   const char* netns;      /* as given at creation */
   const char* netdev;     /* its current name; bytes that are not printable ASCII as \xNN */
   const char* node_guid;  /* "0211:22ff:fe33:4455" */
-  const char* port_state; /* "ACTIVE", "DOWN"; "LOST": not restored (yet) */
+  const char* port_state; /* "ACTIVE", "DOWN", "PENDING", "LOST": vrdma_get_vdevice_list(3) */
   const char* socket;     /* path of its session socket; "" if it is lost */
   uint64_t netns_cookie;  /* SO_NETNS_COOKIE: identifies the namespace until the next boot */
   uint32_t ifindex;
