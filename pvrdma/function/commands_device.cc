@@ -106,8 +106,10 @@ Attachment::Done Attachment::create_pd(const CreatePd& wish, Handle* answer) {
 }
 
 Attachment::Done Attachment::destroy_pd(uint32_t handle) {
-  if (Pd* const pd = pds_.find(handle); pd != nullptr)
-    pd->addresses = AddressHandles(pd->verbs.get());
+  Pd* const pd = pds_.find(handle);
+  const Qp* const by = qps_.find_if([pd](const Qp& one) { return one.pd == pd; });
+  if (Done done = unless_used("protection domain", handle, by); !done) return done;
+  if (pd != nullptr) pd->addresses = AddressHandles(pd->verbs.get());
   Done done = destroy(&pds_, handle, "protection domain");
   if (done) image_.end(image_.pds, handle);
   return done;

@@ -40,6 +40,10 @@ Attachment::Done Attachment::make_cq(const CreateCq& wish, Cq* cq) {
 }
 
 Attachment::Done Attachment::destroy_cq(uint32_t handle) {
+  const Cq* const cq = cqs_.find(handle);
+  const Qp* const by =
+      qps_.find_if([cq](const Qp& one) { return one.send_cq == cq || one.recv_cq == cq; });
+  if (Done done = unless_used("completion queue", handle, by); !done) return done;
   Done done = destroy(&cqs_, handle, "completion queue");
   if (done) image_.end(image_.cqs, handle);
   return done;

@@ -46,6 +46,13 @@ class Table {
     all_[handle] = std::move(one);
     return true;
   }
+  // One for which `holds(*it)`, or nullptr.
+  template <class Condition>
+  [[nodiscard]] Object* find_if(Condition holds) const {
+    for (const auto& one : all_)
+      if (one != nullptr && holds(*one)) return one.get();
+    return nullptr;
+  }
   template <class Visit>
   void each(Visit visit) const {
     for (const auto& one : all_)
@@ -78,7 +85,8 @@ struct Pd {
 
 // Lost are those that ended with the process before: the driver's handles are left, without an
 // object of verbs. Nothing can be done with them but to destroy them; a queue pair flushes what was
-// posted and what is posted.
+// posted and what is posted. Verbs do not know what a lost queue pair names, so destroy_cq() and
+// destroy_pd() look for it.
 
 struct Mr {
   uint32_t handle = 0;

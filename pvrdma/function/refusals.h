@@ -23,6 +23,15 @@ namespace vrdma::pvrdma {
                              "device again");
 }
 
+// `by`: a queue pair that names it, or nullptr.
+[[nodiscard]] inline base::Result<void> unless_used(const char* what, uint32_t handle,
+                                                    const Qp* by) {
+  if (by == nullptr) return {};
+  return base::fail(EBUSY, std::string(what) + " " + std::to_string(handle) +
+                               " is in use: destroy queue pair " + std::to_string(by->handle) +
+                               " first");
+}
+
 // The object of verbs goes, and with it the driver's; or verbs refuse, and nothing has changed.
 template <class Object>
 [[nodiscard]] base::Result<void> destroy(Table<Object>* table, uint32_t handle, const char* what) {

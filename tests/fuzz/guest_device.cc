@@ -13,6 +13,24 @@ namespace {
 using namespace vrdma;          // NOLINT(google-build-using-namespace): a fuzz target
 using namespace vrdma::pvrdma;  // NOLINT(google-build-using-namespace)
 
+bool begins_with_a_handle(Command command) {
+  switch (command) {
+    case Command::kDestroyPd:
+    case Command::kDestroyMr:
+    case Command::kDestroyCq:
+    case Command::kModifyQp:
+    case Command::kQueryQp:
+    case Command::kDestroyQp:
+    case Command::kDestroyUc:
+    case Command::kModifySrq:
+    case Command::kQuerySrq:
+    case Command::kDestroySrq:
+      return true;
+    default:
+      return false;
+  }
+}
+
 class Hostile : Guest {
  public:
   explicit Hostile(fuzz::Input& input) : input_(input) { begin(); }
@@ -105,6 +123,10 @@ class Hostile : Guest {
       body[offset] = input_.take();
     }
     const auto which = static_cast<Command>(input_.take() % 24);
+    if (begins_with_a_handle(which)) {  // mostly of an object that exists
+      const uint32_t handle = input_.take() % 8;
+      std::memcpy(body, &handle, sizeof handle);
+    }
     (void)execute(which, body);
     if (which == Command::kCreateMr && !has_failed()) all_memory_ = answer().mr.lkey;
   }

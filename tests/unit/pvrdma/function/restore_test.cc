@@ -325,6 +325,23 @@ TEST_F(LostTest, NothingCanBeDoneWithThemButDestroyThem) {
   EXPECT_TRUE(destroy(Command::kDestroyQp, c.handle));
 }
 
+// Verbs do not know that a lost queue pair names its completion queue and its domain. If the guest
+// could destroy them first, a flush would write by a queue that has been freed.
+TEST_F(LostTest, WhatTheyNameIsInUse) {
+  die();
+  EXPECT_FALSE(destroy(Command::kDestroyCq, cq.handle));
+  EXPECT_FALSE(destroy(Command::kDestroyPd, pd));
+  EXPECT_TRUE(destroy(Command::kDestroyQp, a.handle));
+  EXPECT_FALSE(destroy(Command::kDestroyCq, cq.handle));
+  EXPECT_FALSE(destroy(Command::kDestroyPd, pd));
+  receives(0, 1);
+  go_on();
+  EXPECT_EQ((std::multiset<uint64_t>{0}), take(cq, IBV_WC_WR_FLUSH_ERR));
+  EXPECT_TRUE(destroy(Command::kDestroyQp, b.handle));
+  EXPECT_TRUE(destroy(Command::kDestroyCq, cq.handle));
+  EXPECT_TRUE(destroy(Command::kDestroyPd, pd));
+}
+
 // What a message did does not count before it is noted: it is executed again.
 TEST_F(LostTest, ACommandThatWasNotNoted) {
   const auto commands = [&](Command command, const auto& body) {
