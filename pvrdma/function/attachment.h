@@ -16,6 +16,7 @@
 #include <array>
 #include <bit>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -130,6 +131,12 @@ class Attachment final : AdapterEvents {
     enum class What : uint8_t { kSends, kReceives, kShared, kCompletions, kReminder } what;
     uint32_t handle;
   };
+  // Of an object that exists; otherwise nullptr.
+  [[nodiscard]] Pending* pending(const Due& due) const;
+  void look(const Due& due);
+  void wait(const Due& due);
+  void look_again();
+  void forget(std::initializer_list<Due::What> whats, uint32_t handle);
   void send(Qp* qp);
   void receive(Qp* qp);
   void receive(Srq* srq);
@@ -138,8 +145,6 @@ class Attachment final : AdapterEvents {
   [[nodiscard]] bool translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr);
   void read_elements(const Incoming& ring, size_t header, uint32_t count,
                      std::array<ibv_sge, kMostSges>* to) const;
-  void wait(Due due, bool* waits);
-  void look_again();
   void bring_to_error(Qp* qp);
   void fail(Qp* qp);
   void refuse(Qp* qp, uint64_t wr_id);
@@ -182,6 +187,7 @@ class Attachment final : AdapterEvents {
   // Keys that the guest knows of regions that were made again, and theirs.
   std::unordered_map<uint32_t, uint32_t> keys_;
 
+  // Each has an object, whose Pending says that it is there.
   std::vector<Due> due_;      // in the next work()
   bool holds_ = false;        // some of them for what the driver does without a word
   std::vector<Due> waiting_;  // for room, which a completion makes, or the driver

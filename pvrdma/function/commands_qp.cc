@@ -160,8 +160,8 @@ Attachment::Done Attachment::modify_qp(const ModifyQp& wish) {
     qp->is_broken = false;
   } else {
     // Receives that were posted before, or all that must be flushed now.
-    due_.push_back({Due::What::kReceives, wish.handle});
-    due_.push_back({Due::What::kSends, wish.handle});
+    look({Due::What::kReceives, wish.handle});
+    look({Due::What::kSends, wish.handle});
   }
   return {};
 }
@@ -219,6 +219,7 @@ Attachment::Done Attachment::destroy_qp(uint32_t handle) {
   Done done = destroy(&qps_, handle, "queue pair");
   if (!done) return done;
   by_number_.erase(qpn);
+  forget({Due::What::kSends, Due::What::kReceives}, handle);
   image_.end(image_.qps, handle);
   return done;
 }

@@ -45,7 +45,9 @@ Attachment::Done Attachment::destroy_cq(uint32_t handle) {
       qps_.find_if([cq](const Qp& one) { return one.send_cq == cq || one.recv_cq == cq; });
   if (Done done = unless_used("completion queue", handle, by); !done) return done;
   Done done = destroy(&cqs_, handle, "completion queue");
-  if (done) image_.end(image_.cqs, handle);
+  if (!done) return done;
+  forget({Due::What::kCompletions, Due::What::kReminder}, handle);
+  image_.end(image_.cqs, handle);
   return done;
 }
 
@@ -106,7 +108,9 @@ Attachment::Done Attachment::query_srq(uint32_t handle, SrqAttributes* answer) {
 
 Attachment::Done Attachment::destroy_srq(uint32_t handle) {
   Done done = destroy(&srqs_, handle, "shared receive queue");
-  if (done) image_.end(image_.srqs, handle);
+  if (!done) return done;
+  forget({Due::What::kShared}, handle);
+  image_.end(image_.srqs, handle);
   return done;
 }
 

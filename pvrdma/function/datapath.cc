@@ -45,7 +45,7 @@ void Attachment::doorbell(uint64_t page, uint64_t offset, uint32_t value) {
   // Receives are posted before the guest goes on: it may tell its peer that they are.
   if (Qp* const qp = offset == kQpDoorbell ? find(qps_) : nullptr; qp != nullptr) {
     if ((value & kQpReceive) != 0) receive(qp);
-    if ((value & kQpSend) != 0) due_.push_back({Due::What::kSends, handle});
+    if ((value & kQpSend) != 0) look({Due::What::kSends, handle});
   } else if (Cq* const cq = offset == kCqDoorbell ? find(cqs_) : nullptr; cq != nullptr) {
     if ((value & (kCqArm | kCqArmSolicited)) != 0) {
       // Verbs do not tell which completion is solicited, so one too many is told.
@@ -57,7 +57,7 @@ void Attachment::doorbell(uint64_t page, uint64_t offset, uint32_t value) {
         remind(cq);
       }
     }
-    if (cq->held) due_.push_back({Due::What::kCompletions, handle});
+    if (cq->held) look({Due::What::kCompletions, handle});
   } else if (Srq* const srq = offset == kSrqDoorbell ? find(srqs_) : nullptr; srq != nullptr) {
     if ((value & kSrqReceive) != 0) receive(srq);
   } else {
@@ -69,6 +69,9 @@ Attachment::Rest Attachment::work() {
   if (std::exchange(holds_, false)) look_again();
   const std::vector<Due> due = std::exchange(due_, {});
   for (const Due& one : due) {
+    Pending* const pending = this->pending(one);
+    if (pending == nullptr) continue;
+    pending->is_due = false;
     switch (one.what) {
       case Due::What::kSends:
         if (Qp* const qp = qps_.find(one.handle); qp != nullptr) send(qp);
@@ -155,7 +158,6 @@ bool Attachment::translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr) {
 }
 
 void Attachment::send(Qp* qp) {
-  qp->sends_wait = false;
   // Before that the driver may have posted, but nothing is sent.
   if (qp->is_broken || qp->state < IBV_QPS_RTS) return;
   if (qp->is_lost()) {
@@ -182,7 +184,7 @@ void Attachment::send(Qp* qp) {
       error = ::ibv_post_send(qp->verbs.get(), &wr, &bad);
     }
     if (error == ENOMEM) {  // a completion makes room
-      wait({Due::What::kSends, qp->handle}, &qp->sends_wait);
+      wait({Due::What::kSends, qp->handle});
       return;
     }
     // A ring full of requests since: the first has ended without a completion.
@@ -198,7 +200,7 @@ void Attachment::send(Qp* qp) {
     }
     ++counts_.sends;
   }
-  due_.push_back({Due::What::kSends, qp->handle});
+  look({Due::What::kSends, qp->handle});
 }
 
 // Moves receives to `post`, which returns 0, ENOMEM or another errno. What stopped it: kNotReady,
@@ -231,7 +233,6 @@ RingState Attachment::move_receives(Incoming* ring, uint32_t max_sge, bool* has_
 }
 
 void Attachment::receive(Qp* qp) {
-  qp->receives_wait = false;
   if (qp->is_broken || !qp->receives.valid() || qp->state == IBV_QPS_RESET) return;
   if (qp->is_lost()) {
     flush(qp, true);
@@ -246,13 +247,12 @@ void Attachment::receive(Qp* qp) {
   if (state == RingState::kBroken)
     fail(qp);
   else if (!has_room)
-    wait({Due::What::kReceives, qp->handle}, &qp->receives_wait);
+    wait({Due::What::kReceives, qp->handle});
   else if (state == RingState::kReady)
-    due_.push_back({Due::What::kReceives, qp->handle});
+    look({Due::What::kReceives, qp->handle});
 }
 
 void Attachment::receive(Srq* srq) {
-  srq->waits = false;
   if (srq->is_broken || srq->is_lost()) return;
   bool has_room = true;
   const RingState state = move_receives(&srq->ring, srq->max_sge, &has_room, [&](ibv_recv_wr* wr) {
@@ -263,21 +263,10 @@ void Attachment::receive(Srq* srq) {
     srq->is_broken = true;
     event(IBV_EVENT_SRQ_ERR, srq->handle);
   } else if (!has_room) {
-    wait({Due::What::kShared, srq->handle}, &srq->waits);
+    wait({Due::What::kShared, srq->handle});
   } else if (state == RingState::kReady) {
-    due_.push_back({Due::What::kShared, srq->handle});
+    look({Due::What::kShared, srq->handle});
   }
-}
-
-// Until there may be room, once.
-void Attachment::wait(Due due, bool* waits) {
-  if (std::exchange(*waits, true)) return;
-  waiting_.push_back(due);
-}
-
-void Attachment::look_again() {
-  due_.insert(due_.end(), waiting_.begin(), waiting_.end());
-  waiting_.clear();
 }
 
 // --- ends ---
@@ -308,14 +297,14 @@ void Attachment::refuse(Qp* qp, uint64_t wr_id) {
   push_end(cq, entry, qp, false, qp->first_send == before ? qp->sends.position() : qp->first_send);
   announce(cq);
   bring_to_error(qp);
-  due_.push_back({Due::What::kSends, qp->handle});
-  due_.push_back({Due::What::kReceives, qp->handle});
+  look({Due::What::kSends, qp->handle});
+  look({Due::What::kReceives, qp->handle});
 }
 
 // --- completions ---
 
 void Attachment::on_completions(ibv_cq* cq) {
-  due_.push_back({Due::What::kCompletions, static_cast<const Cq*>(cq->cq_context)->handle});
+  look({Due::What::kCompletions, static_cast<const Cq*>(cq->cq_context)->handle});
   wake_();
 }
 
@@ -382,7 +371,7 @@ void Attachment::flush(Qp* qp, bool is_receive) {
     }
     if (*standing == cq->ring.entries()) {  // until the driver takes some
       holds_ = true;
-      wait(again, is_receive ? &qp->receives_wait : &qp->sends_wait);
+      wait(again);
       return;
     }
     CompletionEntry entry{};
@@ -395,13 +384,12 @@ void Attachment::flush(Qp* qp, bool is_receive) {
     push_end(cq, entry, qp, is_receive, ring.position());
     announce(cq);
   }
-  due_.push_back(again);
+  look(again);
 }
 
 // Until nothing lies there, and what comes from then on is told. A completion for which the ring
 // has no room is held: the driver has posted more than its queue can take.
 void Attachment::complete(Cq* cq) {
-  cq->waits = false;
   bool any = false, armed = false;
   for (int left = kTurn; !cq->is_broken;) {
     const auto standing = cq->ring.standing();
@@ -418,11 +406,11 @@ void Attachment::complete(Cq* cq) {
     }
     if (cq->held) {
       holds_ = true;
-      wait({Due::What::kCompletions, cq->handle}, &cq->waits);
+      wait({Due::What::kCompletions, cq->handle});
       break;
     }
     if (left <= 0) {
-      due_.push_back({Due::What::kCompletions, cq->handle});
+      look({Due::What::kCompletions, cq->handle});
       break;
     }
     ibv_wc wcs[kBatch];
@@ -470,7 +458,6 @@ void Attachment::settle_sends(Cq* cq, std::span<const ibv_wc> received) {
 // which lay there when it armed the queue. Adapters report them again, and the driver does not
 // say what it takes, so it has a moment for that.
 void Attachment::remind(Cq* cq) {
-  cq->reminds = false;
   if (!cq->armed_over || !cq->is_armed) return;
   if (cq->ring.standing().value_or(0) == 0) {
     cq->armed_over.reset();
@@ -478,7 +465,7 @@ void Attachment::remind(Cq* cq) {
     tell(cq);
   } else {
     holds_ = true;
-    wait({Due::What::kReminder, cq->handle}, &cq->reminds);
+    wait({Due::What::kReminder, cq->handle});
   }
 }
 

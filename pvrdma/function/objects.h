@@ -95,6 +95,12 @@ struct Mr {
   Owned<ibv_mr> verbs;               // before `pages` in its end
 };
 
+// A look at a ring or queue that must be taken: it is once in each list of the attachment, however
+// often the guest asks for it.
+struct Pending {
+  bool is_due = false, waits = false;
+};
+
 struct Cq {
   uint32_t handle = 0, context = 0;
   Pages pages;
@@ -104,7 +110,8 @@ struct Cq {
   // When it was armed while entries lay there of which the driver had been told.
   std::optional<std::chrono::steady_clock::time_point> armed_over;
   std::optional<ibv_wc> held;  // for which the ring has no room
-  bool waits = false, reminds = false, is_settling = false;
+  Pending completions, reminder;
+  bool is_settling = false;
   bool is_broken = false;
   Owned<ibv_cq> verbs;
 };
@@ -114,7 +121,7 @@ struct Srq {
   uint32_t max_sge = 0;
   Pages pages;
   Incoming ring;
-  bool waits = false;  // as Qp's
+  Pending shared;
   bool is_broken = false;
   [[nodiscard]] bool is_lost() const { return verbs == nullptr; }
   Owned<ibv_srq> verbs;
@@ -133,8 +140,7 @@ struct Qp {
   Pages pages;
   Incoming sends, receives;
   ibv_qp_state state = IBV_QPS_RESET;  // that the driver has asked for
-  // Entries wait for which verbs had no room.
-  bool sends_wait = false, receives_wait = false;
+  Pending pending_sends, pending_receives;
   bool is_broken = false;
   // By the place in the ring of sends: the wr_id that the guest gave. Verbs get the position.
   std::vector<uint64_t> send_ids;

@@ -38,8 +38,8 @@ Attachment::Done Attachment::restore(uint64_t since) {
   });
   interrupts_.raise(kCompletionVector);
   qps_.each([this](const Qp* qp) {
-    due_.push_back({Due::What::kReceives, qp->handle});
-    due_.push_back({Due::What::kSends, qp->handle});
+    look({Due::What::kReceives, qp->handle});
+    look({Due::What::kSends, qp->handle});
   });
   return {};
 }

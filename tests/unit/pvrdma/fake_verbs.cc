@@ -40,6 +40,7 @@ Object* of(Ibv* ibv) {
 std::vector<ibv_sge> list(const ibv_sge* first, int count) { return {first, first + count}; }
 
 int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
+  ++Verbs::now->posts;
   Qp* const qp = of<Qp>(ibv);
   *bad = wr;
   if (qp->sends.size() >= qp->init.cap.max_send_wr) return ENOMEM;
@@ -51,6 +52,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
 }
 
 int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  ++Verbs::now->posts;
   Qp* const qp = of<Qp>(ibv);
   *bad = wr;
   must(qp->init.srq == nullptr && qp->attr.qp_state != IBV_QPS_RESET);
@@ -60,6 +62,7 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }
 
 int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  ++Verbs::now->posts;
   Srq* const srq = of<Srq>(ibv);
   *bad = wr;
   if (srq->receives.size() >= srq->max_wr) return ENOMEM;

@@ -77,6 +77,7 @@ class Verbs {
   int view_error = 0;                // of Shortcuts::show_memory
   // What operators see of the device.
   ipc::ExportState export_state;
+  uint64_t posts = 0;                // requests and receives that were offered
 
   // Executes what was posted. The number of requests.
   size_t run();

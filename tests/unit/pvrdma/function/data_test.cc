@@ -128,6 +128,35 @@ TEST_F(Data, WhatHasNoRoomFollows) {
   EXPECT_GT(posted, 1000u);
 }
 
+// A look at a full queue waits once, however many doorbells there were: a guest must not make the
+// lists of the process longer.
+TEST_F(Data, DoorbellsOfFullQueuesDoNotAddUp) {
+  const std::vector<uint64_t> pages = take_pages(2);
+  ASSERT_TRUE(execute(Command::kCreateSrq, CreateSrq{directory(pages), pd, 2, {8, 2, 0, 0}, 0}));
+  const uint32_t srq = answer().made.handle;
+  const auto ring = [&] {
+    ring_sends(a);
+    ring_receives(b);
+    doorbell(kSrqDoorbell, srq | kSrqReceive);
+  };
+  SendEntry entry = request(SendOpcode::kWrite, 1);
+  entry.rdma = {to.start, to.key};
+  for (int twice = 0; twice < 2; ++twice) {  // verbs have as many as they take, and as many wait
+    while (put_send(a, entry, all(from, 8))) {
+    }
+    while (put_receive(b, 1, all(to, 8))) {
+    }
+    while (put(pages, 1, 1, 8, 64, ReceiveEntry{1, 1, 0}, all(to, 8))) {
+    }
+    ring();
+  }
+  for (int i = 0; i < 300; ++i) ring();
+  const uint64_t before = verbs.posts;
+  go_on();
+  EXPECT_GE(verbs.posts - before, 16u);  // the sends that waited
+  EXPECT_LT(verbs.posts - before, 100u);
+}
+
 // The driver takes nothing for a while: completions wait, and none overwrites another one.
 TEST_F(Data, AFullCompletionQueueHoldsBack) {
   const CompletionQueue small = create_cq(4);
