@@ -94,8 +94,8 @@ Result<Fd> listen(const Options& options) {
     ::unlink(options.socket.c_str());
     return base::pass(owner.error());
   }
-  if (::chown(options.socket.c_str(), owner->pw_uid, owner->pw_gid) != 0)
-    return base::fail_errno("give the socket to '" + options.owner + "'");
+  if (auto done = serve::give_socket(options.socket, owner->pw_uid, owner->pw_gid); !done)
+    return base::pass(std::move(done.error()), "give the socket to '" + options.owner + "'");
   return listener;
 }
 

@@ -1,8 +1,10 @@
 #include "core/serve/unix_path.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 namespace vrdma::serve {
 
@@ -48,6 +50,20 @@ base::Result<base::Fd> listen_at(const std::string& path) {
     return base::fail_errno("bind " + path);
   if (::listen(fd, kWaiting) != 0) return base::fail_errno("listen on " + path);
   return std::move(made->fd);
+}
+
+base::Result<void> give_socket(const std::string& path, uid_t user, gid_t group) {
+  const base::Fd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.valid()) return base::fail_errno("open " + path);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return base::fail_errno("look at " + path);
+  if (!S_ISSOCK(status.st_mode) || status.st_nlink != 1)
+    return base::fail(EEXIST, path +
+                                  " is not the socket that was made there: another user writes to "
+                                  "the directory; choose one of root's");
+  if (::fchownat(file.get(), "", user, group, AT_EMPTY_PATH) != 0)
+    return base::fail_errno("change the owner of " + path);
+  return {};
 }
 
 base::Result<base::Fd> connect_to(const std::string& path) {

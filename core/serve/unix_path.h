@@ -1,6 +1,8 @@
 // Unix sockets by their paths, and which file a path leads to.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <ctime>
 #include <optional>
@@ -13,6 +15,10 @@ namespace vrdma::serve {
 
 // Whether the path can be that of a socket. The sentence names the limit.
 [[nodiscard]] base::Result<void> check_path(const std::string& path);
+
+// A socket's file gets this owner. Nothing else does: not what another user of the directory has
+// put in the place of the file, such as a symbolic link, or a second name of a file.
+[[nodiscard]] base::Result<void> give_socket(const std::string& path, uid_t user, gid_t group);
 
 // Stream sockets, non-blocking. A listener's file gets mode 0600 and must not exist.
 [[nodiscard]] base::Result<base::Fd> listen_at(const std::string& path);
