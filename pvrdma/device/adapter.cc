@@ -157,8 +157,7 @@ ibv_ah* AddressHandles::find(const ibv_ah_attr& attr) {
   ibv_ah_attr copy = attr;
   Owned<ibv_ah> made(::ibv_create_ah(pd_, &copy));
   if (made == nullptr) return nullptr;
-  // A datagram that was posted has its address with it.
-  if (entries_.size() >= kMost) entries_.pop_back();
+  if (entries_.size() >= kMost) evict_oldest();
   entries_.push_front({attr, std::move(made)});
   return entries_.front().ah.get();
 }

@@ -93,8 +93,11 @@ class Adapter : public MemoryViewer {
 class AddressHandles {
  public:
   explicit AddressHandles(ibv_pd* pd) : pd_(pd) {}
-  // nullptr: none can be made.
+  // nullptr: none can be made, and errno says why.
   [[nodiscard]] ibv_ah* find(const ibv_ah_attr& attr);
+  [[nodiscard]] bool empty() const { return entries_.empty(); }
+  // A datagram that was posted has its address with it.
+  void evict_oldest() { entries_.pop_back(); }
 
  private:
   static constexpr size_t kMost = 64;

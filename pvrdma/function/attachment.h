@@ -8,7 +8,9 @@
 //
 // Everything in guest memory is hostile: it is copied once, then checked. A wrong command fails. A
 // wrong work request completes with IBV_WC_LOC_QP_OP_ERR and brings its queue pair to ERR. So does
-// a ring whose index is none, of which the driver gets an event.
+// a ring whose index is none, of which the driver gets an event. A datagram for whose source the
+// vdevice has no address now, or for whose destination no address handle, is lost as on a network:
+// the guest's addresses come and go while its connection manager repeats its messages.
 //
 // One thread. The parameters of create() must outlive it.
 #pragma once
@@ -142,15 +144,19 @@ class Attachment final : AdapterEvents {
   void receive(Srq* srq);
   template <class Post>
   RingState move_receives(Incoming* ring, uint32_t max_sge, bool* has_room, Post post);
-  [[nodiscard]] bool translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr);
+  enum class Fate : uint8_t { kPosted, kLost, kRefused };
+  [[nodiscard]] Fate translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr);
+  [[nodiscard]] ibv_ah* address(Pd* pd, const ibv_ah_attr& attr) const;
+  [[nodiscard]] bool may_end(const Qp& qp);
   void read_elements(const Incoming& ring, size_t header, uint32_t count,
                      std::array<ibv_sge, kMostSges>* to) const;
   void bring_to_error(Qp* qp);
   void fail(Qp* qp);
-  void refuse(Qp* qp, uint64_t wr_id);
+  void end_here(Qp* qp, uint64_t wr_id, ibv_wc_status status);
   void complete(Cq* cq);
-  void push(Cq* cq, const ibv_wc& wc);
-  void push_end(Cq* cq, const CompletionEntry& entry, Qp* qp, bool is_receive, uint32_t position);
+  [[nodiscard]] std::optional<Ended> end_of(const ibv_wc& wc) const;
+  void push_end(Cq* cq, const Ended& ended);
+  void drop_held(uint32_t qp);
   void note_first(Qp* qp, bool is_receive, uint32_t position);
   void flush(Qp* qp, bool is_receive);
   void announce(Cq* cq);

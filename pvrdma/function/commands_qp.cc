@@ -36,6 +36,7 @@ Attachment::Done Attachment::make_queues(const CreateQp& wish, Qp* qp) {
   qp->sends = {first_pair(page), first, wish.max_send_wr, static_cast<uint32_t>(sends)};
   qp->send_ids.resize(wish.max_send_wr);
   qp->send_is_told.resize(wish.max_send_wr);
+  qp->all_signaled = wish.sq_sig_all != 0;
   qp->max_send_sge = wish.max_send_sge;
   qp->max_recv_sge = wish.max_recv_sge;
   if (has_receives)
@@ -158,6 +159,8 @@ Attachment::Done Attachment::modify_qp(const ModifyQp& wish) {
     note_first(qp, false, 0);
     note_first(qp, true, 0);
     qp->is_broken = false;
+    qp->awaited.reset();
+    drop_held(wish.handle);
   } else {
     // Receives that were posted before, or all that must be flushed now.
     look({Due::What::kReceives, wish.handle});
@@ -220,6 +223,7 @@ Attachment::Done Attachment::destroy_qp(uint32_t handle) {
   if (!done) return done;
   by_number_.erase(qpn);
   forget({Due::What::kSends, Due::What::kReceives}, handle);
+  drop_held(handle);
   image_.end(image_.qps, handle);
   return done;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/log.h"
 #include "pvrdma/function/attachment.h"
 
 namespace vrdma::pvrdma {
@@ -112,17 +113,29 @@ void Attachment::read_elements(const Incoming& ring, size_t header, uint32_t cou
       (*to)[i].lkey = found->second;
 }
 
-bool Attachment::translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr) {
+// An address handle. If the quota of them is used, those go of which the use is longest ago.
+ibv_ah* Attachment::address(Pd* pd, const ibv_ah_attr& attr) const {
+  for (;;) {
+    if (ibv_ah* const found = pd->addresses.find(attr); found != nullptr || errno != ENOMEM)
+      return found;
+    const auto has_some = [](const Pd& one) { return !one.addresses.empty(); };
+    Pd* const from = has_some(*pd) ? pd : pds_.find_if(has_some);
+    if (from == nullptr) return nullptr;
+    from->addresses.evict_oldest();
+  }
+}
+
+Attachment::Fate Attachment::translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr) {
   wr->opcode = static_cast<ibv_wr_opcode>(entry.opcode);
   wr->send_flags = flags_of(entry.flags);
   const auto opcode = static_cast<SendOpcode>(entry.opcode);
   if (opcode == SendOpcode::kWriteImmediate || opcode == SendOpcode::kSendImmediate)
     wr->imm_data = entry.immediate;
   if (qp->type != IBV_QPT_RC) {
-    if (opcode != SendOpcode::kSend && opcode != SendOpcode::kSendImmediate) return false;
+    if (opcode != SendOpcode::kSend && opcode != SendOpcode::kSendImmediate) return Fate::kRefused;
     const AddressEntry& to = entry.ud.address;
     const auto source = to_adapter(to.gid_index);
-    if (!source) return false;
+    if (!source) return Fate::kLost;
     ibv_ah_attr attr{};
     std::memcpy(attr.grh.dgid.raw, to.dgid, sizeof to.dgid);
     attr.grh.flow_label = to.class_flow & 0xfffff;
@@ -131,30 +144,30 @@ bool Attachment::translate(const SendEntry& entry, Qp* qp, ibv_send_wr* wr) {
     attr.grh.hop_limit = to.hop_limit;
     attr.is_global = 1;
     attr.port_num = 1;
-    wr->wr.ud.ah = qp->pd->addresses.find(attr);
+    wr->wr.ud.ah = address(qp->pd, attr);
     wr->wr.ud.remote_qpn = entry.ud.qpn;
     wr->wr.ud.remote_qkey = entry.ud.qkey;
-    return wr->wr.ud.ah != nullptr;
+    return wr->wr.ud.ah != nullptr ? Fate::kPosted : Fate::kLost;
   }
   switch (opcode) {
     case SendOpcode::kSend:
     case SendOpcode::kSendImmediate:
-      return true;
+      return Fate::kPosted;
     case SendOpcode::kWrite:
     case SendOpcode::kWriteImmediate:
     case SendOpcode::kRead:
       wr->wr.rdma.remote_addr = entry.rdma.remote_addr;
       wr->wr.rdma.rkey = entry.rdma.rkey;
-      return true;
+      return Fate::kPosted;
     case SendOpcode::kSwap:
     case SendOpcode::kAdd:
       wr->wr.atomic.remote_addr = entry.atomic.remote_addr;
       wr->wr.atomic.compare_add = entry.atomic.compare_add;
       wr->wr.atomic.swap = entry.atomic.swap;
       wr->wr.atomic.rkey = entry.atomic.rkey;
-      return true;
+      return Fate::kPosted;
   }
-  return false;
+  return Fate::kRefused;
 }
 
 void Attachment::send(Qp* qp) {
@@ -175,30 +188,54 @@ void Attachment::send(Qp* qp) {
     qp->sends.copy(&entry, 0, sizeof entry);
     ibv_send_wr wr{}, *bad = nullptr;
     std::array<ibv_sge, kMostSges> sges;
-    int error = EINVAL;
-    if (entry.elements <= qp->max_send_sge && translate(entry, qp, &wr)) {
+    Fate fate = entry.elements <= qp->max_send_sge ? translate(entry, qp, &wr) : Fate::kRefused;
+    if (fate == Fate::kPosted) {
       read_elements(qp->sends, sizeof entry, entry.elements, &sges);
       wr.wr_id = qp->sends.position();
       wr.sg_list = sges.data();
       wr.num_sge = static_cast<int>(entry.elements);
-      error = ::ibv_post_send(qp->verbs.get(), &wr, &bad);
+      const int error = ::ibv_post_send(qp->verbs.get(), &wr, &bad);
+      if (error == ENOMEM) {  // a completion makes room
+        wait({Due::What::kSends, qp->handle});
+        return;
+      }
+      if (error != 0) fate = Fate::kRefused;
     }
-    if (error == ENOMEM) {  // a completion makes room
+    const bool is_signaled = qp->all_signaled || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
+    const bool is_flushed = qp->state == IBV_QPS_ERR;  // whatever it is
+    const bool ends_here =
+        fate == Fate::kRefused || (fate == Fate::kLost && (is_signaled || is_flushed));
+    if (ends_here && !may_end(*qp)) {
       wait({Due::What::kSends, qp->handle});
       return;
     }
     // A ring full of requests since: the first has ended without a completion.
     if (qp->sends.since(qp->first_send) == qp->sends.entries())
       note_first(qp, false, qp->sends.after(qp->first_send));
-    const uint32_t place = qp->sends.position() & (qp->sends.entries() - 1);
+    const uint32_t position = qp->sends.position(), place = position & (qp->sends.entries() - 1);
     qp->send_ids[place] = entry.wr_id;
-    qp->send_is_told[place] = error != 0;
+    qp->send_is_told[place] = fate != Fate::kPosted;
     qp->sends.advance();
-    if (error != 0) {
-      refuse(qp, entry.wr_id);
+    if (fate == Fate::kPosted) {
+      if (is_signaled) qp->awaited = position;
+      ++counts_.sends;
+      continue;
+    }
+    if (++counts_.requests_refused <= kMostComplaints && fate == Fate::kLost)
+      base::log_info(
+          "a datagram of the guest is lost: the vdevice does not have its source address, or no "
+          "address handle for its destination");
+    if (ends_here)
+      end_here(qp, entry.wr_id,
+               is_flushed            ? IBV_WC_WR_FLUSH_ERR
+               : fate == Fate::kLost ? IBV_WC_SUCCESS
+                                     : IBV_WC_LOC_QP_OP_ERR);
+    if (fate == Fate::kRefused) {
+      bring_to_error(qp);
+      look({Due::What::kSends, qp->handle});
+      look({Due::What::kReceives, qp->handle});
       return;
     }
-    ++counts_.sends;
   }
   look({Due::What::kSends, qp->handle});
 }
@@ -283,22 +320,32 @@ void Attachment::fail(Qp* qp) {
   event(IBV_EVENT_QP_FATAL, qp->handle);
 }
 
-// A work request that verbs refuse, or that is none. The queue pair fails; what the driver posted
-// behind it is flushed.
-void Attachment::refuse(Qp* qp, uint64_t wr_id) {
-  ++counts_.requests_refused;
-  CompletionEntry entry{};
-  entry.wr_id = wr_id;
-  entry.qp = qp->handle;
-  entry.status = IBV_WC_LOC_QP_OP_ERR;
-  entry.port = 1;
-  Cq* const cq = qp->send_cq;
+// Whether the driver can get the end of a request that verbs do not get: there must be room for it,
+// and it comes after those ends that verbs tell of requests before it.
+bool Attachment::may_end(const Qp& qp) {
+  const Cq& cq = *qp.send_cq;
+  if (qp.awaited) return false;  // whose completion calls for another look
+  const auto standing = cq.ring.standing();
+  if (cq.is_broken || !standing || (!cq.held && *standing < cq.ring.entries())) return true;
+  holds_ = true;
+  return false;
+}
+
+// The end of the request that was taken last: of one that verbs refuse, or that is none, after
+// which the queue pair fails and what the driver posted behind it is flushed; or of a lost
+// datagram.
+void Attachment::end_here(Qp* qp, uint64_t wr_id, ibv_wc_status status) {
+  Ended ended;
+  ended.entry.wr_id = wr_id;
+  ended.entry.qp = qp->handle;
+  ended.entry.status = status;
+  ended.entry.port = 1;
   const uint32_t before = (qp->sends.position() - 1) & (2 * qp->sends.entries() - 1);
-  push_end(cq, entry, qp, false, qp->first_send == before ? qp->sends.position() : qp->first_send);
-  announce(cq);
-  bring_to_error(qp);
-  look({Due::What::kSends, qp->handle});
-  look({Due::What::kReceives, qp->handle});
+  // Behind others without a completion, of which nobody knows whether they have ended.
+  ended.position =
+      status == IBV_WC_SUCCESS || qp->first_send == before ? qp->sends.position() : qp->first_send;
+  push_end(qp->send_cq, ended);
+  announce(qp->send_cq);
 }
 
 // --- completions ---
@@ -308,13 +355,15 @@ void Attachment::on_completions(ibv_cq* cq) {
   wake_();
 }
 
-void Attachment::push(Cq* cq, const ibv_wc& wc) {
+// What the driver gets for it. Of a queue pair that has ended: nothing.
+std::optional<Ended> Attachment::end_of(const ibv_wc& wc) const {
   const auto found = by_number_.find(wc.qp_num);
-  if (found == by_number_.end()) return;  // of one that has ended
+  if (found == by_number_.end()) return std::nullopt;
   Qp* const qp = found->second;
-  const bool is_receive = (wc.opcode & IBV_WC_RECV) != 0;
-  CompletionEntry entry{};
-  entry.wr_id = is_receive ? wc.wr_id : qp->send_ids[wc.wr_id & (qp->sends.entries() - 1)];
+  Ended ended;
+  ended.is_receive = (wc.opcode & IBV_WC_RECV) != 0;
+  CompletionEntry& entry = ended.entry;
+  entry.wr_id = ended.is_receive ? wc.wr_id : qp->send_ids[wc.wr_id & (qp->sends.entries() - 1)];
   entry.qp = qp->handle;
   entry.status = wc.status;
   entry.vendor_err = wc.vendor_err;
@@ -328,20 +377,29 @@ void Attachment::push(Cq* cq, const ibv_wc& wc) {
     entry.src_qp = wc.src_qp;
     entry.pkey_index = wc.pkey_index;
   }
-  const uint32_t ended = is_receive ? qp->first_receive : static_cast<uint32_t>(wc.wr_id);
-  // Receives of a shared queue end in any order.
-  push_end(
-      cq, entry, qp, is_receive,
-      is_receive && !qp->receives.valid() ? ended : qp->sends_or_receives(is_receive).after(ended));
+  if (!ended.is_receive)
+    ended.position = qp->sends.after(static_cast<uint32_t>(wc.wr_id));
+  else  // those of a shared queue end in any order
+    ended.position = qp->receives.valid() ? qp->receives.after(qp->first_receive) : 0;
+  return ended;
 }
 
-// The completion of a request of `qp`, of which those before `position` have ended then.
-void Attachment::push_end(Cq* cq, const CompletionEntry& entry, Qp* qp, bool is_receive,
-                          uint32_t position) {
+// The completion of a request.
+void Attachment::push_end(Cq* cq, const Ended& ended) {
+  Qp* const qp = qps_.find(static_cast<uint32_t>(ended.entry.qp));
   image_.cqs.all[cq->handle].pushed =
-      Pushed{cq->ring.next(), qp->handle, position, is_receive}.word();
-  if (cq->ring.push(entry) != RingState::kReady) ++counts_.events_lost;
-  note_first(qp, is_receive, position);
+      Pushed{cq->ring.next(), qp->handle, ended.position, ended.is_receive}.word();
+  if (cq->ring.push(ended.entry) != RingState::kReady) ++counts_.events_lost;
+  if (!ended.is_receive && qp->awaited && qp->sends.after(*qp->awaited) == ended.position)
+    qp->awaited.reset();
+  note_first(qp, ended.is_receive, ended.position);
+}
+
+// The queue pair ends, or begins anew: the driver takes none of its completions any more.
+void Attachment::drop_held(uint32_t qp) {
+  cqs_.each([qp](Cq* cq) {
+    if (cq->held && cq->held->entry.qp == qp) cq->held.reset();
+  });
 }
 
 void Attachment::note_first(Qp* qp, bool is_receive, uint32_t position) {
@@ -374,14 +432,16 @@ void Attachment::flush(Qp* qp, bool is_receive) {
       wait(again);
       return;
     }
-    CompletionEntry entry{};
+    Ended ended;
     static_assert(offsetof(SendEntry, wr_id) == 0 && offsetof(ReceiveEntry, wr_id) == 0);
-    ring.copy(&entry.wr_id, 0, sizeof entry.wr_id);
-    entry.qp = qp->handle;
-    entry.status = IBV_WC_WR_FLUSH_ERR;
-    entry.port = 1;
+    ring.copy(&ended.entry.wr_id, 0, sizeof ended.entry.wr_id);
+    ended.entry.qp = qp->handle;
+    ended.entry.status = IBV_WC_WR_FLUSH_ERR;
+    ended.entry.port = 1;
+    ended.is_receive = is_receive;
     ring.advance();
-    push_end(cq, entry, qp, is_receive, ring.position());
+    ended.position = ring.position();
+    push_end(cq, ended);
     announce(cq);
   }
   look(again);
@@ -400,7 +460,7 @@ void Attachment::complete(Cq* cq) {
     }
     uint32_t room = cq->ring.entries() - *standing;
     if (cq->held && room > 0) {
-      push(cq, *std::exchange(cq->held, std::nullopt));
+      push_end(cq, *std::exchange(cq->held, std::nullopt));
       any = true;
       --room;
     }
@@ -418,11 +478,15 @@ void Attachment::complete(Cq* cq) {
     const int count = ::ibv_poll_cq(cq->verbs.get(), most, wcs);
     if (count > 0) {
       settle_sends(cq, std::span(wcs, static_cast<size_t>(count)));
-      for (int i = 0; i < count; ++i) {
-        if (static_cast<uint32_t>(i) == room)
-          cq->held = wcs[i];
-        else
-          push(cq, wcs[i]);
+      for (const ibv_wc& wc : std::span(wcs, static_cast<size_t>(count))) {
+        const auto ended = end_of(wc);
+        if (!ended) continue;
+        if (room == 0) {
+          cq->held = ended;
+          break;  // there is no other
+        }
+        push_end(cq, *ended);
+        --room;
       }
       counts_.completions += static_cast<uint64_t>(count);
       left -= count;

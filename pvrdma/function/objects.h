@@ -101,6 +101,13 @@ struct Pending {
   bool is_due = false, waits = false;
 };
 
+// The end of a request, as the driver gets it.
+struct Ended {
+  CompletionEntry entry{};
+  bool is_receive = false;
+  uint32_t position = 0;  // in the ring: those before it have ended then
+};
+
 struct Cq {
   uint32_t handle = 0, context = 0;
   Pages pages;
@@ -109,7 +116,7 @@ struct Cq {
   bool has_untold = false;  // entries for which nobody was interrupted
   // When it was armed while entries lay there of which the driver had been told.
   std::optional<std::chrono::steady_clock::time_point> armed_over;
-  std::optional<ibv_wc> held;  // for which the ring has no room
+  std::optional<Ended> held;  // for which the ring has no room
   Pending completions, reminder;
   bool is_settling = false;
   bool is_broken = false;
@@ -142,6 +149,9 @@ struct Qp {
   ibv_qp_state state = IBV_QPS_RESET;  // that the driver has asked for
   Pending pending_sends, pending_receives;
   bool is_broken = false;
+  bool all_signaled = false;
+  // The position of the last request of which verbs have not told the end that they will tell.
+  std::optional<uint32_t> awaited;
   // By the place in the ring of sends: the wr_id that the guest gave. Verbs get the position.
   std::vector<uint64_t> send_ids;
   std::vector<bool> send_is_told;  // its completion came out of order

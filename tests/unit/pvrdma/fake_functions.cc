@@ -28,6 +28,12 @@ Object* of(Ibv* ibv) {
   return reinterpret_cast<Object*>(ibv);
 }
 
+// What nobody has polled goes with a queue pair, and when it begins anew.
+void forget_completions(const Qp* qp) {
+  for (ibv_cq* const cq : {qp->init.send_cq, qp->init.recv_cq})
+    std::erase_if(of<Cq>(cq)->ready, [&](const ibv_wc& wc) { return wc.qp_num == qp->ibv.qp_num; });
+}
+
 void drain(int fd) {
   uint64_t unused = 0;
   (void)!::read(fd, &unused, sizeof unused);
@@ -214,7 +220,11 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
                          attr->qp_state == qp->attr.qp_state + 1;
     if (!goes_on) return EINVAL;
     qp->attr.qp_state = attr->qp_state;
-    if (attr->qp_state == IBV_QPS_RESET) qp->sends.clear(), qp->receives.clear();
+    if (attr->qp_state == IBV_QPS_RESET) {
+      qp->sends.clear();
+      qp->receives.clear();
+      forget_completions(qp);
+    }
     if (attr->qp_state == IBV_QPS_ERR) fake().flush(qp);
   }
   if ((mask & IBV_QP_DEST_QPN) != 0) qp->attr.dest_qp_num = attr->dest_qp_num;
@@ -228,12 +238,9 @@ int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
 }
 int ibv_destroy_qp(ibv_qp* ibv) {
   Qp* const qp = of<Qp>(ibv);
-  const auto forget = [&](ibv_cq* cq) {
-    std::erase_if(of<Cq>(cq)->ready, [&](const ibv_wc& wc) { return wc.qp_num == ibv->qp_num; });
-    --of<Cq>(cq)->users;
-  };
-  forget(qp->init.send_cq);
-  forget(qp->init.recv_cq);
+  forget_completions(qp);
+  --of<Cq>(qp->init.send_cq)->users;
+  --of<Cq>(qp->init.recv_cq)->users;
   if (qp->init.srq != nullptr) --of<Srq>(qp->init.srq)->users;
   --of<Pd>(ibv->pd)->users;
   fake().qps.erase(ibv->qp_num);
@@ -243,6 +250,10 @@ int ibv_destroy_qp(ibv_qp* ibv) {
 }
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr*) {
+  if (fake().handles_ >= fake().most_address_handles) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   ++fake().handles_;
   ++of<Pd>(pd)->users;
   auto* const ah = new ibv_ah{};

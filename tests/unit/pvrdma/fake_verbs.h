@@ -75,9 +75,9 @@ class Verbs {
   std::function<bool(uint64_t addr, uint64_t length)> permits;
   uint32_t fail_after = UINT32_MAX;  // so many more objects can be made
   int view_error = 0;                // of Shortcuts::show_memory
-  // What operators see of the device.
-  ipc::ExportState export_state;
-  uint64_t posts = 0;                // requests and receives that were offered
+  ipc::ExportState export_state;     // what operators see of the device
+  size_t most_address_handles = SIZE_MAX;
+  uint64_t posts = 0;  // requests and receives that were offered
 
   // Executes what was posted. The number of requests.
   size_t run();
