@@ -81,9 +81,9 @@ Attachment::Attachment(Adapter& adapter, GuestRam& ram, Interrupts& interrupts, 
       pds_(kMostPds),
       mrs_(kMostMrs) {
   const Capabilities can = capabilities_of(adapter);
-  cqs_ = Table<Cq>(can.max_cq);
-  srqs_ = Table<Srq>(can.max_srq);
-  qps_ = Table<Qp>(can.max_qp);
+  cqs_ = Table<Cq>(can.max_cq, Order::kInTurn);
+  srqs_ = Table<Srq>(can.max_srq, Order::kInTurn);
+  qps_ = Table<Qp>(can.max_qp, Order::kInTurn);
 }
 
 Attachment::~Attachment() { adapter_.set_events(nullptr); }

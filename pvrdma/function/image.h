@@ -155,6 +155,20 @@ struct Image {
   void end(Records<Kind, kCount>& records, uint32_t index) {
     records.all[index].life.died = now();
   }
+  // The one that was made last since then, also if it has ended; 0: none. Before each().
+  template <class Kind, uint32_t kCount>
+  [[nodiscard]] uint32_t last_made(const Records<Kind, kCount>& records, uint64_t since) const {
+    const uint64_t noted = progress.noted;
+    uint32_t last = 0;
+    uint64_t when = since;
+    for (uint32_t i = 0; i < std::min<uint32_t>(records.end, kCount); ++i) {
+      const uint64_t born = records.all[i].life.born;
+      if (born <= when || born > noted) continue;
+      last = i;
+      when = born;
+    }
+    return last;
+  }
   // Calls `found(index, record)` for each that counts, and undoes what messages did that were never
   // noted. `since`: those of this message and before have ended.
   template <class Kind, uint32_t kCount, class Found>

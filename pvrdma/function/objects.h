@@ -20,11 +20,16 @@ constexpr uint32_t kMostQps = 16384, kMostCqs = 1023, kMostSrqs = 4096, kMostSge
                    kMostEntries = 16384, kMostPds = 1u << 20, kMostMrs = 1u << 20;
 constexpr uint64_t kMostMrBytes = uint64_t{1} << 30;
 constexpr uint32_t kGidTable = 64;
-// By handle, from 1 on: rdma-core takes 0 for none. The lowest one that is free is given.
+// Which of the free handles is given. The driver and the library of rdma-core have tables of some
+// kinds of objects, from which they remove one after the command that destroys it. Another
+// processor may have made the next by then, so the handles of these kinds are given in turn.
+enum class Order : uint8_t { kLowest, kInTurn };
+// By handle, from 1 on: rdma-core takes 0 for none.
 template <class Object>
 class Table {
  public:
-  explicit Table(uint32_t most = 0) : most_(most) {}  // handles are below `most`
+  // Handles are below `most`.
+  explicit Table(uint32_t most = 0, Order order = Order::kLowest) : most_(most), order_(order) {}
   [[nodiscard]] bool is_full() const { return free() >= most_; }
   // Not when it is full.
   Object* add(std::unique_ptr<Object> one) {
@@ -32,6 +37,7 @@ class Table {
     if (handle >= all_.size()) all_.resize(handle + 1);
     one->handle = static_cast<uint32_t>(handle);
     all_[handle] = std::move(one);
+    if (order_ == Order::kInTurn) next_ = handle + 1;
     return all_[handle].get();
   }
   [[nodiscard]] Object* find(uint32_t handle) const {
@@ -53,6 +59,10 @@ class Table {
       if (one != nullptr && holds(*one)) return one.get();
     return nullptr;
   }
+  // The process before gave this handle last. 0: none.
+  void go_on_after(uint32_t handle) {
+    if (order_ == Order::kInTurn && handle < most_) next_ = size_t{handle} + 1;
+  }
   template <class Visit>
   void each(Visit visit) const {
     for (const auto& one : all_)
@@ -60,12 +70,18 @@ class Table {
   }
 
  private:
+  // At least `most_`: none.
   [[nodiscard]] size_t free() const {
-    for (size_t i = 1; i < all_.size(); ++i)
-      if (all_[i] == nullptr) return i;
-    return all_.empty() ? 1 : all_.size();
+    const auto is_free = [this](size_t i) { return i >= all_.size() || all_[i] == nullptr; };
+    for (size_t i = next_; i < most_; ++i)
+      if (is_free(i)) return i;
+    for (size_t i = 1; i < next_; ++i)
+      if (is_free(i)) return i;
+    return most_;
   }
   uint32_t most_;
+  Order order_;
+  size_t next_ = 1;  // from here on
   std::vector<std::unique_ptr<Object>> all_;
 };
 

@@ -89,6 +89,9 @@ Attachment::Done Attachment::restore_memory(uint64_t since) {
 
 Attachment::Done Attachment::restore_queues(uint64_t since) {
   Done done;
+  cqs_.go_on_after(image_.last_made(image_.cqs, since));
+  srqs_.go_on_after(image_.last_made(image_.srqs, since));
+  qps_.go_on_after(image_.last_made(image_.qps, since));
   image_.each(image_.cqs, since, [&](uint32_t i, const ImagedCq& from) {
     if (!done) return;
     auto one = std::make_unique<Cq>();

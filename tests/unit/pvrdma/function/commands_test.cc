@@ -1,6 +1,10 @@
 // Attaching, commands, and their refusals.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <initializer_list>
+#include <map>
+
 #include "tests/unit/pvrdma/guest.h"
 
 namespace vrdma::pvrdma {
@@ -233,6 +237,50 @@ TEST_F(Commands, WhatDoesNotFitIsRefused) {
   ASSERT_TRUE(execute(Command::kDestroyCq, Handle{cq.handle}));
   ASSERT_TRUE(execute(Command::kDestroyPd, Handle{pd}));
   EXPECT_EQ(0u, verbs.objects());
+}
+
+// The driver, and each program's library, remove an object from a table of their own after its
+// command has been executed. By then another processor may have made one, and a handle that was
+// free for a moment only would be removed with it.
+TEST_F(Commands, AHandleRests) {
+  attach();
+  const uint32_t pd = create_pd();
+  const CompletionQueue cq = create_cq(16);
+  const QueuePair qp = create_qp(pd, cq, 8);
+  const uint64_t pages = directory(cq.pages);
+  const CreateSrq shared{pages, pd, 2, {8, 2, 0, 0}, 0};
+  CreateQp wish{};
+  wish.directory = directory(qp.pages);
+  wish.pd = pd;
+  wish.send_cq = wish.recv_cq = cq.handle;
+  wish.max_send_wr = wish.max_recv_wr = 8;
+  wish.max_send_sge = wish.max_recv_sge = 2;
+  wish.pages = static_cast<uint16_t>(qp.pages.size());
+  wish.send_pages = static_cast<uint16_t>(qp.send_pages);
+  wish.qp_type = IBV_QPT_RC;
+  const auto made = [&](Command make, Command destroy, const auto& body) {
+    EXPECT_TRUE(execute(make, body));
+    const uint32_t handle = make == Command::kCreateQp ? answer().qp.handle : answer().made.handle;
+    EXPECT_TRUE(execute(destroy, Handle{handle}));
+    return handle;
+  };
+  for (const auto& make : std::initializer_list<std::function<uint32_t()>>{
+           [&] {
+             return made(Command::kCreateCq, Command::kDestroyCq, CreateCq{pages, 0, 16, 2});
+           },
+           [&] { return made(Command::kCreateQp, Command::kDestroyQp, wish); },
+           [&] { return made(Command::kCreateSrq, Command::kDestroySrq, shared); }}) {
+    // All of them in turn, also in the next process, and then again.
+    std::map<uint32_t, int> last;
+    for (int i = 0; i < 1100; ++i) {
+      if (i == 10 || i == 990) die();
+      const uint32_t handle = make();
+      EXPECT_TRUE(handle > 0 && handle < 1000);
+      EXPECT_TRUE(!last.contains(handle) || i - last[handle] > 900) << handle;
+      last[handle] = i;
+    }
+    EXPECT_GT(last.size(), 990u);
+  }
 }
 
 // Of kModifyQp the driver reads the error in the answer, and of nothing else.
