@@ -154,10 +154,19 @@ int Keeper::end(Child* child, std::chrono::milliseconds patience) {
 }
 
 base::Result<int> Keeper::run() {
-  for (;;) {
+  for (bool could_start = true;;) {
     const auto began = std::chrono::steady_clock::now();
     auto child = start();
-    if (!child) return base::pass(std::move(child.error()));
+    if (!child && is_first_) return base::pass(std::move(child.error()));
+    if (!child) {  // the host lacks something for a while; the VMM is held meanwhile
+      if (std::exchange(could_start, false))
+        base::log_warning(
+            "the next process that serves the VMM does not start, and is tried again: " +
+            child.error().message());
+      if (sleep_until(began + pause_)) return 0;
+      continue;
+    }
+    could_start = true;
     const bool must_end = attend(&*child);
     const int status = end(&*child, must_end ? kOrderlyEnd : std::chrono::milliseconds());
     if (must_end) return 0;

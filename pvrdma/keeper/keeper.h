@@ -8,7 +8,8 @@
 // The child says by messages on a socketpair what to hold. The kernel keeps them when the child
 // dies, and the parent reads them all before it starts the next, which inherits what is held.
 // Children are forked and execute no program, so all have the memory layout of the parent: an
-// attacker who makes them crash to guess at it has one attempt in kPause.
+// attacker who makes them crash to guess at it has one attempt in kPause. A child that cannot be
+// started, because the host lacks memory, processes or descriptors, is tried again after kPause.
 //
 // One thread.
 #pragma once
@@ -68,7 +69,8 @@ class Keeper {
   Keeper(base::Fd listener, base::Fd signals, uint32_t slots, Work work,
          std::chrono::milliseconds pause = kPause);
 
-  // The exit status: that of a first child which never became ready, or 0 after a signal.
+  // The exit status: that of a first child which never became ready, or 0 after a signal. An error:
+  // the first child could not be started.
   [[nodiscard]] base::Result<int> run();
 
  private:

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <map>
 #include <new>
@@ -53,6 +54,7 @@ struct Stage {
   std::atomic<uint32_t> die_at{kNever}, deaths{1};
   std::atomic<pid_t> child{0};
   std::atomic<uint32_t> children{0}, effects{0};
+  std::atomic<uint32_t> shortages{0};  // so often the host lacks descriptors
 };
 
 Stage* stage = nullptr;
@@ -84,6 +86,15 @@ extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   const ssize_t count = ::syscall(SYS_sendmsg, fd, message, flags);
   if (fd == served && count > 0) step(kAfterAnswer);
   return count;
+}
+
+extern "C" int socketpair(int family, int type, int protocol, int* ends) noexcept {
+  if (stage != nullptr && stage->shortages != 0) {
+    --stage->shortages;
+    errno = ENFILE;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_socketpair, family, type, protocol, ends));
 }
 
 namespace vrdma::pvrdma {
@@ -340,6 +351,17 @@ TEST_F(KeeperTest, AMessageThatKills) {
   die(kBeforeEffect, 1);
   EXPECT_EQ(0u, ring());
   EXPECT_EQ(5u, read(0));
+}
+
+// The VMM would never connect again.
+TEST_F(KeeperTest, TheNextProcessIsTriedAgain) {
+  ASSERT_EQ(0u, vmm_->negotiate());
+  stage->shortages = 3;
+  die(kBeforeEffect);
+  ASSERT_EQ(0u, ring());
+  EXPECT_EQ(0u, stage->shortages);
+  EXPECT_EQ(1u, read(0));
+  EXPECT_EQ(2u, stage->children);
 }
 
 TEST_F(KeeperTest, TheNextVmm) {
