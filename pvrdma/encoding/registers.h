@@ -32,7 +32,8 @@ constexpr uint64_t kRegMask = 0x1c;        // not 0: no interrupts
 
 constexpr uint32_t kActivate = 0, kUnquiesce = 1, kReset = 2;
 
-// 20: page frame numbers of 64 bits; a queue pair's number is not its handle.
+// 20: page frame numbers of 64 bits; a queue pair's number is not its handle. A driver of a version
+// before it would take the one for the other, and cannot attach.
 constexpr uint32_t kInterfaceVersion = 20;
 
 // Doorbells: a page for each context; page 0 is the guest kernel's.

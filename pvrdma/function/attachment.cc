@@ -96,6 +96,11 @@ base::Result<std::unique_ptr<Attachment>> Attachment::create(Adapter& adapter, G
   if (at == nullptr) return base::fail(EFAULT, "the shared region is not in the guest's memory");
   SharedRegion region;
   std::memcpy(&region, at, sizeof region);
+  if (region.driver_version < kInterfaceVersion)
+    return base::fail(EINVAL, "its interface is of version " +
+                                  std::to_string(region.driver_version) +
+                                  ", and the device needs " + std::to_string(kInterfaceVersion) +
+                                  ", which Linux has from 5.5 on; update the guest's kernel");
   std::unique_ptr<Attachment> made(new Attachment(adapter, ram, interrupts, image));
   made->wake_ = std::move(wake);
   made->driver_version_ = region.driver_version;

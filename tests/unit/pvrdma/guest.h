@@ -156,11 +156,11 @@ class Guest {
   }
 
   // ---- the driver
-  void attach() {
+  void attach(uint32_t version = 20) {
     shared_region = take_page();
     auto& shared = *at<SharedRegion>(shared_region);
     shared = {};
-    shared.driver_version = 20;
+    shared.driver_version = version;
     shared.command_slot = command_slot = take_page();
     shared.response_slot = answer_slot = take_page();
     event_pages = take_pages(4);

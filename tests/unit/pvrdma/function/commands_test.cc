@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <map>
 
+#include "core/base/log.h"
 #include "tests/unit/pvrdma/guest.h"
 
 namespace vrdma::pvrdma {
@@ -73,6 +74,26 @@ TEST_F(Commands, WithoutADriverNothingHappens) {
     write(kRegisterBar, kRegRegionLow, static_cast<uint32_t>(address));
     write(kRegisterBar, kRegRegionHigh, static_cast<uint32_t>(address >> 32));
     EXPECT_TRUE(has_failed());
+  }
+}
+
+// It would use the number of a queue pair as its handle, and nothing would work.
+TEST_F(Commands, AnOldDriverIsRefused) {
+  std::vector<std::string> told;
+  base::set_log([&](base::LogLevel, const std::string& sentence) { told.push_back(sentence); });
+  for (const uint32_t version : {0, 17, 19}) {
+    attach(version);
+    EXPECT_TRUE(has_failed());
+    EXPECT_EQ(0, at<SharedRegion>(shared_region)->capabilities.gid_types);  // it ends its probe
+    EXPECT_FALSE(execute(Command::kQueryPort, QueryPort{1}));
+  }
+  base::set_log(nullptr);
+  ASSERT_EQ(3u, told.size());
+  EXPECT_NE(std::string::npos, told[1].find("of version 17")) << told[1];
+  for (const uint32_t version : {20, 21}) {
+    attach(version);
+    EXPECT_FALSE(has_failed());
+    EXPECT_TRUE(execute(Command::kQueryPort, QueryPort{1}));
   }
 }
 
