@@ -134,6 +134,21 @@ inside systemctl stop vrdma-export@blue0
 [[ $(inside systemctl show -p Result --value vrdma-export@blue0) == success ]] || fail "it does not end well"
 inside pgrep vrdma-pvrdma && fail "processes of the virtual machine are left"
 
+say "a vdevice that comes after its unit"
+late() { inside systemctl show -p "$1" --value vrdma-export@late0; }
+inside systemctl start vrdma-export@late0
+restarted() { [[ $(late NRestarts) -ge 2 ]]; }
+wait_until 20 restarted || fail "it is not tried again: $(inside systemctl status vrdma-export@late0)"
+[[ $(late StartLimitIntervalUSec) == 0 ]] || fail "its attempts are limited"
+inside ip netns add late
+inside ip -n late link add e0 type veth peer name e1
+inside ip -n late address add 10.1.0.1/24 dev e0
+inside ip -n late link set e0 up
+inside vrdmactl vdev create late0 --netns late --netdev e0 --tenant late >/dev/null
+late_serves() { inside test -S /run/vrdma-export/late0.sock && [[ -n $(inside pgrep -P "$(late MainPID)") ]]; }
+wait_until 20 late_serves || fail "it does not serve: $(inside systemctl status vrdma-export@late0)"
+inside systemctl stop vrdma-export@late0
+
 say "stop"
 inside systemctl stop vrdmad
 [[ $(inside systemctl show -p Result --value vrdmad) == success ]] || fail "it does not end well"
