@@ -54,6 +54,9 @@ class Hostile : Guest {
     b_ = create_qp(pd_, cq_, 8);
     connect(a_, b_.qpn);
     connect(b_, a_.qpn);
+    ud_ = create_qp(pd_, cq_, 8, 2, IBV_QPT_UD);
+    for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS})
+      (void)modify(ud_, state);
     mr_ = create_mr(pd_, 2 * kPageSize, 64);
     directory_ = directory(take_pages(8));
     rings_ = {a_.pages[0],    a_.pages[1],   b_.pages[0], b_.pages[2],  cq_.pages[0],
@@ -79,9 +82,17 @@ class Hostile : Guest {
         SendEntry entry{};
         entry.opcode = input_.take() % 18;
         entry.flags = input_.take();
-        entry.rdma = {mr_.start + input_.take(), mr_.key + input_.take() % 2};
-        (void)put_send(a_, entry, {element(), element()});
-        ring_sends(a_);
+        const bool is_datagram = (entry.flags & 0x80) != 0;
+        const QueuePair& by = is_datagram ? ud_ : a_;
+        if (is_datagram) {  // of a source that the guest has, or none; to one of many addresses
+          entry.ud.qpn = ud_.qpn;
+          entry.ud.address.gid_index = input_.take() % 2;
+          entry.ud.address.dgid[15] = input_.take();
+        } else {
+          entry.rdma = {mr_.start + input_.take(), mr_.key + input_.take() % 2};
+        }
+        (void)put_send(by, entry, {element(), element()});
+        ring_sends(by);
         break;
       }
       case 5:
@@ -141,7 +152,7 @@ class Hostile : Guest {
   fuzz::Input& input_;
   uint32_t pd_ = 0, all_memory_ = 0, polled_ = 0;
   CompletionQueue cq_;
-  QueuePair a_, b_;
+  QueuePair a_, b_, ud_;
   Memory mr_;
   uint64_t directory_ = 0;
   std::vector<uint64_t> rings_;
