@@ -92,7 +92,7 @@ TEST_P(Datagrams, WithoutASourceAreLost) {
   EXPECT_EQ((std::vector<uint64_t>{1, 2, 3, 5}), ended(c));
   EXPECT_EQ(6u, verbs.find(d.qpn)->receives.size());
   EXPECT_EQ(uint32_t{IBV_QPS_RTS}, state_of(c));
-  EXPECT_EQ(3u, function->counts().sends_refused);
+  EXPECT_EQ(3u, function->counts().requests_refused);
   // The guest takes its address away, and gets it again.
   ASSERT_TRUE(execute(Command::kDestroyBind, DestroyBind{0, {}}));
   for (uint64_t i = 6; i < 40; ++i) {  // more than the ring has
