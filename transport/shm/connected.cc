@@ -422,7 +422,8 @@ Progress ConnectedSender::step_atomic(rdma::WorkRequest& request, const Plan& pl
   return answer(request);
 }
 
-// Brings the operand's old value.
+// Brings the operand's old value. That a dead worker began with an atomic is what the program's
+// memory says, so the request's own half is prepared here, as if for the first time.
 Progress ConnectedSender::answer(rdma::WorkRequest& request) {
   Plan plan;
   plan.opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
@@ -430,9 +431,7 @@ Progress ConnectedSender::answer(rdma::WorkRequest& request) {
   if (stage_ == Stage::kChanged) {
     if (failed_) return refuse(Outcome::kRemoteAccess, plan, request);
     stage_ = Stage::kAnswered;
-    const Outcome found =
-        rdma::gather(request.sges, request.wqe.num_sge, qp_.memory(), qp_.pd->handle,
-                     verbs::kLocalWrite, &plan.target, &plan.length, &plan.reached);
+    const Outcome found = rdma::prepare_requester(request, {qp_.memory(), qp_.pd->handle}, &plan);
     if (found != Outcome::kDone) return refuse(found, plan, request);
     if (!move(plan.target, *qp_.context->process, &qp_, buffer_)) return {Progress::Kind::kPending};
   }
