@@ -76,9 +76,10 @@ std::optional<WcStatus> ConnectedSender::after_crash(rdma::WorkRequest& request,
   }
   if (verbs::consumes_receive(opcode)) {
     if (delivered(request, interrupted.receive)) return WcStatus::kSuccess;
-    // The key was checked before the mark was set.
+    // The key was checked before the mark was set. If the program set the mark, the receiver still
+    // learns the truth: that nothing has this key.
     if (opcode == verbs::Opcode::kSendWithInvalidate && qp_.link.out != nullptr &&
-        rdma::invalidatable(*qp_.link.out, request.wqe.imm) == nullptr)
+        qp_.link.out->context->key_record.find(request.wqe.imm) == nullptr)
       receiver_.has_invalidated();
     return {};
   }

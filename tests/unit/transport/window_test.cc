@@ -131,6 +131,17 @@ TEST_F(WindowRequests, AreNotCarriedOutTwiceAfterACrash) {
             WcStatus::kRemoteAccessError);
 }
 
+// A program can write the mark, too.
+TEST_F(WindowRequests, DoNotSayThatAKeyIsGoneWhichIsNot) {
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {}));
+  pair.a->block->mark_receive.store(pair.b->completed_receives());
+  pair.a->block->mark.store(ipc::mark_word(ipc::Mark::kBegun, pair.a->block->sq_tail));
+  pair.a->sender->adopted();
+  EXPECT_EQ(run(a, *pair.a, invalidate(Opcode::kSendWithInvalidate, b_key)),
+            WcStatus::kRemoteAccessError);
+  EXPECT_TRUE(b.received(*pair.b).empty());
+}
+
 TEST_F(WindowRequests, DoNotInvalidateWhatIsNotThePeers) {
   ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
   ASSERT_TRUE(b.post_receive(*pair.b, 1, {}));
