@@ -48,6 +48,7 @@ class Receiver {
   void take_over(rdma::Qp& qp, uint32_t slot);
   // A dead worker had invalidated the key of the request that comes next, and done no more of it.
   void has_invalidated() { invalidated_ = true; }
+  void forget_invalidated() { invalidated_ = false; }  // another request comes next
   // All of the request is done: its receive, if it takes one, completes.
   void complete(const rdma::WorkRequest& request, const rdma::Plan& plan) {
     publish(request, plan);

@@ -58,8 +58,19 @@ void ConnectedSender::stop_waiting() {
 void ConnectedSender::link_changed() {
   stop_waiting();
   SerialSender::link_changed();
-  if (qp_.can_send()) return;
+  if (!qp_.can_send()) forget();
+}
+
+// Also in a checkpoint, by rdma::begin_epoch(): then the next request may be another one.
+void ConnectedSender::adopted() {
+  SerialSender::adopted();
+  forget();
+}
+
+// What is known of the request in hand beyond what was begun here and can be abandoned.
+void ConnectedSender::forget() {
   key_change_.forget();
+  receiver_.forget_invalidated();
   in_doubt_ = false;
 }
 

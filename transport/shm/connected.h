@@ -31,6 +31,7 @@ class ConnectedSender final : public SerialSender {
   void link_changed() override;
   void receive_posted() override;
   void port_changed() override { stop_waiting(); }
+  void adopted() override;
   void srq_gone(uint32_t srqn) override;
   [[nodiscard]] bool may_begin_anew() const override {
     return stage_ <= Stage::kRead && relaying_ == nullptr && !key_change_.begun();
@@ -39,6 +40,7 @@ class ConnectedSender final : public SerialSender {
  private:
   [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
   void abandon() override;
+  void forget();
   void tell_peer() override { receiver_.tell(); }
   [[nodiscard]] std::optional<verbs::WcStatus> after_crash(
       rdma::WorkRequest& request, const SendRing::Interrupted& interrupted) override;

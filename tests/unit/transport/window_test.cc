@@ -142,6 +142,28 @@ TEST_F(WindowRequests, DoNotSayThatAKeyIsGoneWhichIsNot) {
   EXPECT_TRUE(b.received(*pair.b).empty());
 }
 
+// Its library may have taken back what was in hand: see rdma::begin_epoch().
+TEST_F(WindowRequests, AreCarriedOutAfterACheckpointOfAnotherOne) {
+  for (const bool taken_back : {false, true}) {
+    ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+    pair.a->link.out_direct = true;
+    pair.a->block->busy.store(1);
+    ASSERT_TRUE(b.post_send(*pair.b, invalidate(Opcode::kLocalInvalidate, mw.key), {}));
+    ASSERT_TRUE(wait_for([&] { return !is_bound(); }));
+    pair.b->sender->adopted();
+    if (taken_back) pair.b->block->sq_tail.fetch_add(1);
+    pair.a->block->busy.store(2);
+    pair.b->sender->kick();
+    const uint32_t posted = pair.b->block->sq_head;
+    EXPECT_TRUE(wait_for([&] { return pair.b->block->sq_tail == posted; }));
+    pair.a->link.out_direct = false;
+    ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+    EXPECT_TRUE(is_bound());
+    ASSERT_EQ(run(b, *pair.b, invalidate(Opcode::kLocalInvalidate, mw.key)), WcStatus::kSuccess);
+    EXPECT_FALSE(is_bound());
+  }
+}
+
 TEST_F(WindowRequests, DoNotInvalidateWhatIsNotThePeers) {
   ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
   ASSERT_TRUE(b.post_receive(*pair.b, 1, {}));
