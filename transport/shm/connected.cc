@@ -158,9 +158,15 @@ Progress ConnectedSender::execute(rdma::WorkRequest& request) {
   return progress;
 }
 
+// On an unreliable connection the message is lost, maybe in the middle, and its sender does not
+// learn.
+Progress ConnectedSender::lose() {
+  abandon();
+  return done(WcStatus::kSuccess);
+}
+
 Progress ConnectedSender::wait_for_receive(rdma::WorkRequest& request) {
-  // On an unreliable connection the message is lost, and its sender does not learn.
-  if (!verbs::is_reliable(qp_.type)) return done(WcStatus::kSuccess);
+  if (!verbs::is_reliable(qp_.type)) return lose();
   rdma::Qp& responder = *qp_.link.out;
   rdma::Srq* const srq = receiver_.srq();
   switch (waiting_.for_receive(srq != nullptr ? srq->waiters : responder.waiters,
@@ -178,7 +184,7 @@ Progress ConnectedSender::wait_for_receive(rdma::WorkRequest& request) {
 }
 
 Progress ConnectedSender::wait_for_link() {
-  if (!verbs::is_reliable(qp_.type)) return done(WcStatus::kSuccess);
+  if (!verbs::is_reliable(qp_.type)) return lose();
   if (waiting_.for_link() == Waiting::Verdict::kGiveUp) {
     abandon();  // a port may have gone down in the middle
     return done(WcStatus::kRetryExceeded);

@@ -59,6 +59,7 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] Progress attempt(rdma::WorkRequest& request);
   [[nodiscard]] Progress wait_for_receive(rdma::WorkRequest& request);
   [[nodiscard]] Progress wait_for_link();
+  [[nodiscard]] Progress lose();
   void stop_waiting();
   [[nodiscard]] rdma::Outcome prepare(rdma::WorkRequest& request, rdma::Plan* plan);
   [[nodiscard]] bool perform(const rdma::WorkRequest& request, const rdma::Plan& plan);

@@ -125,6 +125,26 @@ TEST_F(Paced, PayForEachCopyOfADatagram) {
   EXPECT_EQ(pace.messages, 1u);
 }
 
+// What is lost of an unreliable message is not taken for the beginning of the next.
+TEST_F(Paced, BeginTheNextMessageAnewWhenOneIsLost) {
+  test::Party::QpOptions options;
+  options.type = verbs::QpType::kUc;
+  pair = world.connected(options, options);
+  std::memset(a.memory(), 1, 3 * kTurnBytes);
+  ASSERT_TRUE(write(3 * kTurnBytes));
+  pace.allow(1);
+  ASSERT_TRUE(wait_for([&] { return pace.bytes == kTurnBytes; }));
+  world.fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, true);
+  pace.allow(1);
+  EXPECT_THAT(statuses(*pair.a, 1), Each(WcStatus::kSuccess));
+  world.fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, false);
+  pace.allow(1000);
+  std::memset(a.memory(), 2, 3 * kTurnBytes);
+  ASSERT_TRUE(write(3 * kTurnBytes));
+  EXPECT_THAT(statuses(*pair.a, 2), Each(WcStatus::kSuccess));
+  EXPECT_EQ(std::memcmp(b.memory(), a.memory(), 3 * kTurnBytes), 0);
+}
+
 TEST_F(Paced, LeaveTheLineWhenTheyFailOrGo) {
   ASSERT_TRUE(write());
   ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
