@@ -154,7 +154,10 @@ Progress ConnectedSender::execute(rdma::WorkRequest& request) {
     return done(WcStatus::kLocalQpOperationError);
   if (!admitted()) return {Progress::Kind::kPending};
   const Progress progress = attempt(request);
-  if (progress.kind == Progress::Kind::kDone) waiting_.stop();
+  if (progress.kind == Progress::Kind::kDone) {
+    waiting_.stop();
+    in_doubt_ = false;
+  }
   return progress;
 }
 

@@ -1,4 +1,5 @@
 // What a sender takes over from a dead worker stands in words that the program can write.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/unit/transport/rig.h"
@@ -32,6 +33,24 @@ TEST_F(AfterACrash, BringsNoMoreThanAnAnswer) {
   }
   EXPECT_EQ(a.memory()[8], 0);
   EXPECT_EQ(a_own[8], 0);
+}
+
+// Of an unreliable connection, the message may be lost before that is found out.
+TEST_F(AfterACrash, OneMessageIsInDoubt) {
+  test::Party::QpOptions options;
+  options.type = verbs::QpType::kUc;
+  pair = world.connected(options, options);
+  mark(*pair.a, ipc::Mark::kBegun, SendRing::kOldValueStands);
+  ipc::SendWqe write = rdma_wqe(Opcode::kRdmaWrite, at(b_own), b_reached);
+  write.old_value = 1;
+  world.fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, true);
+  ASSERT_TRUE(a.post_send(*pair.a, write, {{at(a_own), 4096, a_reached}}));
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
+  world.fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, false);
+  std::fill(a_own.begin(), a_own.begin() + 4096, uint8_t{5});
+  ASSERT_TRUE(a.post_send(*pair.a, write, {{at(a_own), 4096, a_reached}}));
+  EXPECT_THAT(statuses(*pair.a, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kSuccess));
+  EXPECT_EQ(b_own[0], 5);
 }
 
 }  // namespace
