@@ -3,8 +3,8 @@
 // How a request is carried out is the derived class's: shm/ for peers on this host, raw/ for frames
 // and management datagrams. What waits (for a receive, for a link) waits here, so nothing depends
 // on the program calling the library again. The sender leaves the waiting states by kick(),
-// link_changed(), receive_posted(), resume() and timers; each just makes it run again, and run()
-// finds out what is the case.
+// called(), link_changed(), receive_posted(), resume() and timers; each just makes it run again,
+// and run() finds out what is the case.
 //
 // A device that may not be as fast as it can (rdma::Pace) is asked before each request and each
 // piece of a long one, and told afterwards what it moved. Whoever posts pays: for each copy of what
@@ -41,6 +41,7 @@ class SerialSender : public rdma::Sender, public Runnable {
   ~SerialSender() override;  // a derived one abandons what it has begun
 
   void kick() override;
+  void called() override { resume(); }
   void link_changed() override;
   void receive_posted() override { resume(); }
   void adopted() override;

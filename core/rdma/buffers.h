@@ -30,7 +30,7 @@ class Buffers {
   // Bytes at least 1. No buffer is made while there are as many: what is held exceeds the limit by
   // less than one buffer.
   void set_limit(uint64_t bytes);
-  // nullptr: not now; `sender` is kicked when it may ask again.
+  // nullptr: not now; `sender` is called when it may ask again.
   [[nodiscard]] Buffer make(size_t length, Sender& sender);
   // nullptr: not now, and nobody waits.
   [[nodiscard]] Buffer make(size_t length);

@@ -36,7 +36,7 @@ void Line::dismiss() {
   timer_.reset();
   called_ = nullptr;
   places_.clear();
-  for (Sender* sender : std::exchange(line_, {})) sender->kick();
+  for (Sender* sender : std::exchange(line_, {})) sender->called();
 }
 
 void Line::wake_in(base::Duration delay) {
@@ -56,7 +56,7 @@ void Line::call_next() {
   line_.pop_front();
   places_.erase(called_);
   if (!line_.empty()) wake_in(base::Duration(0));
-  called_->kick();
+  called_->called();
 }
 
 }  // namespace vrdma::rdma

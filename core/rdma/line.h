@@ -1,5 +1,5 @@
 // The line of a device's senders that may not go on: who asks and is not admitted stands in it, is
-// kicked when its turn has come, and asks again; if in vain, it stands at the end.
+// called when its turn has come, and asks again; if in vain, it stands at the end.
 //
 // Belongs to the thread of its loop.
 #pragma once

@@ -32,6 +32,7 @@ class Sender {
 
   virtual ~Sender() = default;
   virtual void kick() = 0;                       // the program rang the doorbell
+  virtual void called() { kick(); }              // its turn in a line has come, or there is none
   virtual void link_changed() = 0;               // the queue pair's link or state changed
   virtual void attributes_changed() { kick(); }  // the program has modified the queue pair
   virtual void receive_posted() = 0;             // the receive that it waits for may be there
@@ -52,7 +53,7 @@ class Sender {
 };
 
 // How fast a device's work requests may be carried out; vrdmad implements it. A sender that may
-// not go on waits in a line, and is kicked when its turn has come.
+// not go on waits in a line, and is called when its turn has come.
 class Pace {
  public:
   virtual ~Pace() = default;

@@ -1,6 +1,7 @@
 // Send queues of a device that may not be as fast as it can.
 #include <algorithm>
 
+#include "core/rdma/line.h"
 #include "tests/unit/transport/rig.h"
 
 namespace vrdma::transport {
@@ -34,7 +35,7 @@ struct FakePace final : rdma::Pace {
   void leave(rdma::Sender& sender) override { std::erase(line, &sender); }
   void allow(int count) {
     allowed += count;
-    for (rdma::Sender* sender : std::exchange(line, {})) sender->kick();
+    for (rdma::Sender* sender : std::exchange(line, {})) sender->called();
   }
 };
 
@@ -155,6 +156,63 @@ TEST_F(Paced, LeaveTheLineWhenTheyFailOrGo) {
   pace.allow(1);
   settle();
   EXPECT_EQ(pace.bytes, 0u);
+}
+
+// A line that nobody leaves until it is opened.
+struct LinePace final : rdma::Pace {
+  explicit LinePace(base::EventLoop& loop)
+      : line(loop, [this] { return open ? base::Duration(0) : std::chrono::hours(1); }) {}
+  bool open = true;
+  int refused = 0;
+  rdma::Line line;
+  bool admit(rdma::Sender& sender) override {
+    const bool admitted = line.admit(sender);
+    refused += admitted ? 0 : 1;
+    return admitted;
+  }
+  void spend(uint64_t, uint64_t) override {}
+  void leave(rdma::Sender& sender) override { line.leave(sender); }
+};
+
+// Two waits at once: for a receive, and for their turn.
+struct PacedWithoutReceives : Rig, testing::WithParamInterface<bool> {
+  LinePace pace{*world.loop};
+  World::Pair pair = world.connected();
+  PacedWithoutReceives() { world.a_device.pace = &pace; }
+  ~PacedWithoutReceives() override { world.a_device.pace = nullptr; }
+  // A message waits for a receive. When it looks for one again it stands in the line.
+  void wait_twice() {
+    ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+    ASSERT_TRUE(wait_for([&] { return pair.b->block->rq_waiter == 1; }));
+    pace.open = false;
+    ASSERT_TRUE(wait_for([&] { return pace.refused > 0; }));
+  }
+  void let_pass() {
+    pace.open = true;
+    if (GetParam())
+      pace.line.dismiss();
+    else
+      pace.line.look_again();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Line, PacedWithoutReceives, testing::Bool());
+
+TEST_P(PacedWithoutReceives, GiveUp) {
+  pair.a->attributes.rnr_retry = 1;
+  pair.b->attributes.min_rnr_timer = 20;  // 10.24 ms
+  wait_twice();
+  let_pass();
+  EXPECT_THAT(statuses(*pair.a, 1), Each(WcStatus::kRnrRetryExceeded));
+}
+
+// Its owner did not see that a message waits.
+TEST_P(PacedWithoutReceives, FindOneThatWasPostedMeanwhile) {
+  a_lane.set_fence_interval(std::chrono::milliseconds(20));
+  (void)a_lane.fence_since(base::Clock::steady().now());
+  wait_twice();
+  ASSERT_TRUE(b.post_receive(*pair.b, 0, {{kBase, 8, b_key}}));
+  let_pass();
+  EXPECT_THAT(statuses(*pair.a, 1), Each(WcStatus::kSuccess));
 }
 
 struct TrustingRig : Rig {
