@@ -301,10 +301,13 @@ rdma::Buffer ConnectedSender::make_buffer(uint64_t length) {
   return rdma::make_buffer(qp_.context->device->buffers, length, *this);
 }
 
-// A slice is done.
+// A slice is done, maybe in another way than it was begun, because keys have changed meanwhile.
 Progress ConnectedSender::go_on(const rdma::WorkRequest& request, const Plan& plan,
                                 uint64_t length) {
   fill_ = Fill::kNone;
+  stage_ = Stage::kStart;
+  failed_ = false;
+  buffer_ = nullptr;
   if (done_ >= plan.length) return finish(request, plan, length);
   Progress progress{Progress::Kind::kAgain};
   progress.moved = length;

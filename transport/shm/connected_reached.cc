@@ -104,7 +104,8 @@ Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& p
   const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
   rdma::Process& local = *qp_.context->process;
   rdma::Process& remote = *receiver_.home().process;
-  const uint64_t length = slice_length(plan);
+  // What was read is moved, also if the target's end is another one since.
+  const uint64_t length = stage_ == Stage::kStart ? slice_length(plan) : buffer_->size();
   const bool ends = plan.opcode == verbs::Opcode::kRdmaWrite && done_ + length == plan.length;
   if (stage_ == Stage::kStart && relay(plan)) return {Progress::Kind::kPending};
   if (stage_ == Stage::kStart) {
@@ -123,8 +124,6 @@ Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& p
     if (failed_) return refuse(failure(plan), plan, request);
   }
   done_ += length;
-  stage_ = Stage::kStart;
-  buffer_ = nullptr;
   return go_on(request, plan, length);
 }
 

@@ -146,6 +146,56 @@ TEST_F(Paced, BeginTheNextMessageAnewWhenOneIsLost) {
   EXPECT_EQ(std::memcmp(b.memory(), a.memory(), 3 * kTurnBytes), 0);
 }
 
+// Between the steps of a message, keys may come to name other memory.
+struct PacedReached : Paced {
+  static constexpr uint64_t kLength = 1u << 20;
+  std::vector<uint8_t> own = std::vector<uint8_t>(kLength);
+  uint64_t addr = reinterpret_cast<uint64_t>(own.data());
+  uint32_t key = a.register_memory(addr, kLength, kAllAccess, ipc::Way::kReached);
+  PacedReached() {
+    for (size_t i = 0; i < kLength; ++i) {
+      own[i] = static_cast<uint8_t>(i * 11 + i / 251 + 1);
+      a.memory()[i] = static_cast<uint8_t>(~own[i]);
+    }
+  }
+  // The same key, for memory that is elsewhere.
+  static void move_key(test::Party& party, uint32_t which, uint64_t to, ipc::Way way) {
+    rdma::Region region = *party.context.key_record.find(which);
+    region.addr = to;
+    region.way = way;
+    party.context.set_key(which, &region);
+  }
+  // Up to where the first slice was read, and the next step waits.
+  void begin(uint32_t length) {
+    ASSERT_TRUE(
+        a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, kBase, b_key), {{addr, length, key}}));
+    pace.allow(1);
+    ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
+    EXPECT_EQ(a.threads->counters().turns, 1u);
+  }
+};
+
+TEST_F(PacedReached, MoveWhatWasRead) {
+  begin(1000);
+  move_key(b, b_key, kBase + 1, ipc::Way::kInPlace);
+  pace.allow(1000);
+  EXPECT_THAT(statuses(*pair.a, 1), Each(WcStatus::kSuccess));
+  EXPECT_EQ(std::memcmp(b.memory(kBase + 1), own.data(), 1000), 0);
+}
+
+TEST_F(PacedReached, ReadAgainWhatFollowsASliceInPlace) {
+  begin(kLength);
+  move_key(a, key, kBase, ipc::Way::kInPlace);
+  pace.allow(1);
+  ASSERT_TRUE(wait_for([&] { return pace.bytes == kTurnBytes; }));
+  ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
+  move_key(a, key, addr, ipc::Way::kReached);
+  pace.allow(1000);
+  EXPECT_THAT(statuses(*pair.a, 1), Each(WcStatus::kSuccess));
+  EXPECT_EQ(std::memcmp(b.memory(), a.memory(), kTurnBytes), 0);
+  EXPECT_EQ(std::memcmp(b.memory() + kTurnBytes, own.data() + kTurnBytes, kLength - kTurnBytes), 0);
+}
+
 TEST_F(Paced, LeaveTheLineWhenTheyFailOrGo) {
   ASSERT_TRUE(write());
   ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
