@@ -268,6 +268,13 @@ inline void publish(RecvRing* ring, uint32_t depth, uint32_t index, const RecvEn
   const uint32_t head = ring.head.load(std::memory_order_acquire);
   return stands(ring, depth, head) ? head + 1 : head;
 }
+// The same for the ring's next writer, who goes by the head alone: one that died may have left it
+// one entry behind.
+[[nodiscard]] inline uint32_t settle_head(RecvRing* ring, uint32_t depth) {
+  const uint32_t head = head_of(*ring, depth);
+  ring->head.store(head, std::memory_order_release);
+  return head;
+}
 // Whether a writer that follows the rules can have left the ring so.
 [[nodiscard]] inline bool is_sound(const RecvRing& ring, uint32_t depth) {
   const uint32_t head = ring.head.load(std::memory_order_acquire);

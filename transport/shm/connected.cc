@@ -134,7 +134,7 @@ bool ConnectedSender::delivered(const rdma::WorkRequest& request, uint32_t index
     return srq != nullptr && srq->inbox_taken_over == index + 1;
   }
   const uint32_t head = qp_.link.out_direct
-                            ? ipc::head_of(*qp_.link.outbox->ring, qp_.link.outbox->depth)
+                            ? ipc::settle_head(qp_.link.outbox->ring, qp_.link.outbox->depth)
                             : qp_.link.out->completed_receives();
   return head == index + 1;
 }

@@ -210,7 +210,7 @@ void settle(Qp& qp) {
   const uint32_t mark = qp.block->mark.load(std::memory_order_acquire);
   bool done = mark == ipc::mark_word(ipc::Mark::kDone, first);
   if (mark == ipc::mark_word(ipc::Mark::kBegun, first) && verbs::consumes_receive(opcode))
-    done = ipc::head_of(*qp.direct->outbox, qp.direct->outbox_depth) ==
+    done = ipc::settle_head(qp.direct->outbox, qp.direct->outbox_depth) ==
            qp.block->mark_receive.load(std::memory_order_relaxed) + 1;
   if (!done) return;
   put_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);

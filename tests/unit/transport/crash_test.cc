@@ -8,6 +8,8 @@ namespace vrdma::transport {
 namespace {
 
 using test::rdma_wqe;
+using test::World;
+using test::wqe_of;
 using testing::ElementsAre;
 using verbs::Opcode;
 using verbs::WcStatus;
@@ -51,6 +53,32 @@ TEST_F(AfterACrash, OneMessageIsInDoubt) {
   ASSERT_TRUE(a.post_send(*pair.a, write, {{at(a_own), 4096, a_reached}}));
   EXPECT_THAT(statuses(*pair.a, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kSuccess));
   EXPECT_EQ(b_own[0], 5);
+}
+
+struct AfterACrashOnADirectLink : Rig {
+  AfterACrashOnADirectLink() : Rig("red") {}
+  World::Pair pair = world.connected();
+};
+
+// The entry stood, and the number of entries did not say so yet.
+TEST_F(AfterACrashOnADirectLink, AnEntryIsNotReplacedByTheNext) {
+  ASSERT_TRUE(pair.a->link.out_direct);
+  ipc::RecvRing& outbox = *pair.a->link.outbox->ring;
+  for (uint64_t i = 0; i < 2; ++i)
+    ASSERT_TRUE(b.post_receive(*pair.b, i, {{kBase + i * 8, 8, b_key}}));
+  pair.a->block->mark_receive = 0;
+  pair.a->block->mark = ipc::mark_word(ipc::Mark::kBegun, 0);
+  outbox.entries()[0].number = 1;
+  pair.a->sender->adopted();
+  std::memcpy(a.memory(), "first...second..", 16);
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
+  EXPECT_EQ(outbox.head, 1u);
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase + 8, 8, a_key}}));
+  EXPECT_THAT(statuses(*pair.a, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kSuccess));
+  EXPECT_EQ(outbox.head, 2u);
+  EXPECT_EQ(outbox.entries()[1].number, 2u);
+  EXPECT_EQ(std::memcmp(b.memory(kBase + 8), "second..", 8), 0);
 }
 
 }  // namespace

@@ -57,6 +57,9 @@ TEST(RecvRing, AnEntryStandsWhenItWasPublished) {
   // The initiator died between the two stores.
   ring->head.store(3 * kDepth - 1);
   EXPECT_EQ(head_of(*ring, kDepth), 3 * kDepth);
+  EXPECT_EQ(settle_head(ring, kDepth), 3 * kDepth);
+  EXPECT_EQ(ring->head, 3 * kDepth);
+  EXPECT_EQ(settle_head(ring, kDepth), 3 * kDepth);
   clear(ring, kDepth);
   EXPECT_EQ(head_of(*ring, kDepth), 0u);
   for (uint32_t index = 0; index < 4 * kDepth; ++index) EXPECT_FALSE(stands(*ring, kDepth, index));
