@@ -168,7 +168,9 @@ void ReachThreads::linger_a_moment(Shared& shared, std::unique_lock<std::mutex>&
   shared.lingers = false;
 }
 
-bool ReachThreads::take(Shared& shared, Turn* turn, base::Linger& linger) {
+bool ReachThreads::take(const std::shared_ptr<Shared>& of, Turn* turn, base::Linger& linger) {
+  Shared& shared = *of;
+  bool has_held = false;
   std::unique_lock lock(shared.mutex);
   for (;;) {
     ++shared.idle;
@@ -184,7 +186,7 @@ bool ReachThreads::take(Shared& shared, Turn* turn, base::Linger& linger) {
     const auto wait = shared.payer != nullptr ? shared.payer->wait(base::Clock::steady().now())
                                               : base::Duration(0);
     if (wait.count() == 0) break;
-    shared.held = true;
+    shared.held = has_held = true;
     shared.changed.wait_for(lock, wait, [&] { return shared.stopped; });
     shared.held = false;
   }
@@ -193,6 +195,9 @@ bool ReachThreads::take(Shared& shared, Turn* turn, base::Linger& linger) {
   shared.counters->turns.fetch_add(1, std::memory_order_relaxed);
   // Who was told of the others may have gone on sleeping, because they were held.
   if (!shared.turns.empty() && shared.idle > 0) shared.changed.notify_one();
+  // Nor was a thread made for them.
+  if (has_held)
+    for (size_t served = shared.idle; served < shared.turns.size(); ++served) start(of);
   return true;
 }
 
@@ -204,7 +209,7 @@ void ReachThreads::work(const std::shared_ptr<Shared>& shared) {
   base::Duration paid{};  // all that the thread has used, from its beginning
   for (;;) {
     Turn turn;
-    if (!take(*shared, &turn, linger)) return;
+    if (!take(shared, &turn, linger)) return;
     here.payer = shared->payer;
     turn(here);
     turn = nullptr;

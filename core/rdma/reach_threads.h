@@ -95,7 +95,8 @@ class ReachThreads {
   static void start(const std::shared_ptr<Shared>& shared);
   static void work(const std::shared_ptr<Shared>& shared);
   // Waits for the next turn and until it may begin. false: the thread must end.
-  [[nodiscard]] static bool take(Shared& shared, Turn* turn, base::Linger& linger);
+  [[nodiscard]] static bool take(const std::shared_ptr<Shared>& of, Turn* turn,
+                                 base::Linger& linger);
   static void linger_a_moment(Shared& shared, std::unique_lock<std::mutex>& lock,
                               base::Linger& linger);
   static void count_out(Shared& shared);

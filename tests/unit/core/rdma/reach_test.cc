@@ -479,5 +479,26 @@ TEST_F(PaidReaches, OfOtherProcessesAreServedToo) {
   EXPECT_TRUE(wait_for(10));
 }
 
+// What came while no turn might begin does not wait for a page of another process.
+TEST_F(PaidReaches, HaveAThreadForEachTurnAfterAWait) {
+  const auto hanging = make_reach();
+  std::unique_lock page(*changes);
+  alignas(8) uint64_t word = 0;
+  Reach::Job job;
+  job.parts.push_back({reinterpret_cast<uint64_t>(&word), 8, 0});
+  job.buffer = std::make_shared<std::vector<uint8_t>>(8);
+  job.change = [](uint64_t old) { return old + 1; };
+  job.done = [this](bool ok) { ended.emplace_back(1, ok); };
+  purse->empty = true;
+  hanging->submit(std::move(job));
+  ASSERT_TRUE(run_until(*loop, [&] { return purse->asked > 0; }));
+  submit_some(1);
+  purse->empty = false;
+  EXPECT_TRUE(wait_for(1));
+  EXPECT_EQ(ended, (Ended{{0, true}}));
+  page.unlock();
+  EXPECT_TRUE(wait_for(2));
+}
+
 }  // namespace
 }  // namespace vrdma::rdma
