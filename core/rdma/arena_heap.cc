@@ -144,11 +144,13 @@ uint64_t ArenaHeap::reuse(uint64_t size) {
   const uint64_t offset = it->second;
   kept_.erase(it);
   kept_bytes_ -= size;
-  wipe(offset, size);
+  // All of it, for a page that is swapped out looks like a hole. Most were there.
+  std::memset(bytes_ + offset, 0, size);
   return offset;
 }
 
-// No page is made that is not there.
+// No page is made that is not there: what an earlier heap has not used is as large as the arena.
+// One that is swapped out is left as it is.
 void ArenaHeap::wipe(uint64_t offset, uint64_t size) {
   std::array<unsigned char, 256> there;
   for (uint64_t done = 0; done < size;) {

@@ -2,11 +2,25 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <random>
 
 #include "core/base/mapping.h"
 #include "core/ipc/layout.h"
+
+namespace {
+bool swapped_out = false;  // as if every page were
+}  // namespace
+
+// In the place of the C library's.
+extern "C" int mincore(void* at, size_t length, unsigned char* there) noexcept {
+  if (!swapped_out) return static_cast<int>(::syscall(SYS_mincore, at, length, there));
+  std::fill_n(there, length / 4096, static_cast<unsigned char>(0));
+  return 0;
+}
 
 namespace vrdma::rdma {
 namespace {
@@ -86,6 +100,18 @@ TEST_F(Heaps, KeepAFewSmallOnesAndWipeThem) {
   for (uint64_t i = 0; i < kMany; ++i) held.push_back(allocate(kEach));
   const std::vector<uint8_t> zeros(map->size());
   EXPECT_EQ(std::memcmp(map->bytes(), zeros.data(), zeros.size()), 0);
+}
+
+TEST_F(Heaps, WipeWhatIsSwappedOut) {
+  auto range = allocate(4096);
+  uint8_t* const byte = mapped.bytes() + range.offset();
+  *byte = 7;
+  range.reset();
+  swapped_out = true;
+  range = allocate(4096);
+  swapped_out = false;
+  EXPECT_EQ(mapped.bytes() + range.offset(), byte);
+  EXPECT_EQ(*byte, 0);
 }
 
 TEST_F(Heaps, GiveWhatIsKeptToOthersWhenFull) {
