@@ -21,6 +21,7 @@ namespace {
 
 constexpr auto kIdle = std::chrono::seconds(1);
 constexpr auto kLinger = std::chrono::microseconds(50);
+constexpr auto kScarce = std::chrono::milliseconds(10);
 
 std::atomic<unsigned> threads_in_total = 0;
 
@@ -46,10 +47,14 @@ struct ReachThreads::Shared {
 // Nothing is copied into the new table, so it holds no reference to a socket at any moment.
 ReachThreads::Descriptors::Descriptors() {
   const bool alone = ::syscall(SYS_close_range, 0u, ~0u, CLOSE_RANGE_UNSHARE) == 0;
-  daemon_ = base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  // Without it the thread could neither reach memory nor wake a loop. So its turns wait until the
+  // system has a file or memory for it again.
+  for (;; std::this_thread::sleep_for(kScarce)) {
+    daemon_ = base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    if (daemon_.valid()) break;
+  }
   // So that no memory file becomes this thread's standard error.
-  while (alone && daemon_.valid() && ::dup(daemon_.get()) >= 0 &&
-         ::fcntl(STDERR_FILENO, F_GETFD) < 0) {
+  while (alone && ::dup(daemon_.get()) >= 0 && ::fcntl(STDERR_FILENO, F_GETFD) < 0) {
   }
 }
 

@@ -1,5 +1,6 @@
 #include "core/rdma/reach.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/userfaultfd.h>
@@ -9,11 +10,35 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
 #include <cstring>
 #include <future>
 #include <numeric>
 
 #include "tests/unit/core/rdma/world.h"
+
+namespace {
+std::atomic<bool> no_file = false;
+std::atomic<int> refusals = 0;
+}  // namespace
+
+// In the place of the C library's.
+extern "C" long syscall(long number, ...) noexcept {
+  if (number == SYS_pidfd_open && no_file) {
+    ++refusals;
+    errno = ENFILE;
+    return -1;
+  }
+  static auto* const real = reinterpret_cast<long (*)(long, ...)>(::dlsym(RTLD_NEXT, "syscall"));
+  std::array<long, 6> with{};
+  va_list all;
+  va_start(all, number);
+  for (long& one : with) one = va_arg(all, long);
+  va_end(all);
+  return real(number, with[0], with[1], with[2], with[3], with[4], with[5]);
+}
 
 namespace vrdma::rdma {
 namespace {
@@ -392,6 +417,17 @@ TEST(ReachThreads, HaveATableOfTheirOwn) {
   writing.reset();
   EXPECT_EQ(::read(reading.get(), &byte, 1), 0);
   over.set_value();
+}
+
+// The system has no file for the thread for a while.
+TEST_F(Reaches, WaitForADescriptor) {
+  no_file = true;
+  submit(1, true, {{at(0), 8, 0}}, std::make_shared<std::vector<uint8_t>>(8, uint8_t{7}));
+  EXPECT_TRUE(run_until(*loop, [] { return refusals > 2; }));
+  EXPECT_TRUE(ended.empty());
+  no_file = false;
+  EXPECT_TRUE(wait_for(1));
+  EXPECT_EQ(ended, (Ended{{1, true}}));
 }
 
 // Pays, and lets nothing begin while it is told so.
