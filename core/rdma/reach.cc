@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "core/rdma/mappings.h"
@@ -89,16 +88,12 @@ bool touches(const Reach::Job& job, const Reach::Memory* memory) {
                      [&](const Reach::Part& part) { return part.memory.get() == memory; });
 }
 
-// Moves the jobs of `from` that touch `memory` to `to`.
-void take_touching(std::deque<Reach::Job>& from, const Reach::Memory* memory,
-                   std::vector<Reach::Job>* to) {
-  for (auto it = from.begin(); it != from.end();) {
-    if (!touches(*it, memory)) {
-      ++it;
-      continue;
-    }
-    to->push_back(std::move(*it));
-    it = from.erase(it);
+// Of the jobs that touch `memory` nothing is left but to fail, each in its turn.
+void revoke_touching(std::deque<Reach::Job>& jobs, const Reach::Memory* memory) {
+  for (Reach::Job& job : jobs) {
+    if (!touches(job, memory)) continue;
+    job.parts.clear();
+    job.revoked = true;
   }
 }
 
@@ -116,13 +111,12 @@ Reach::Reach(base::EventLoop& loop, Memory memory, std::shared_ptr<ReachThreads>
 Reach::~Reach() {
   leave_relays();
   auto releases = std::exchange(releases_, {});
-  std::vector<Job> dropped;  // not under the lock: they own others' objects
-  for (auto& [id, release] : releases) revoke(*shared_, std::move(release), &dropped);
+  for (auto& [id, release] : releases) revoke(*shared_, std::move(release));
+  std::deque<Job> dropped;  // not under the lock: they own others' objects
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->stopped = true;
-    std::move(shared_->jobs.begin(), shared_->jobs.end(), std::back_inserter(dropped));
-    shared_->jobs.clear();
+    dropped.swap(shared_->jobs);
   }
   for (Job& job : dropped)
     if (job.relaying != nullptr) job.done(false);  // the other side goes on
@@ -237,10 +231,8 @@ void Reach::release(const Reach& owner, std::function<void()> done) {
   release.patience = loop_.after(kPatience, [this, id] {
     auto node = releases_.extract(id);
     if (node.empty()) return;
-    std::vector<Job> failed;
-    take_touching(waiting_, &node.mapped().owner->memory, &failed);
-    revoke(*shared_, std::move(node.mapped()), &failed);
-    for (Job& job : failed) job.done(false);
+    revoke_touching(waiting_, &node.mapped().owner->memory);
+    revoke(*shared_, std::move(node.mapped()));
   });
   barrier([this, id] {
     auto node = releases_.extract(id);
@@ -248,14 +240,13 @@ void Reach::release(const Reach& owner, std::function<void()> done) {
   });
 }
 
-// Takes the owner's memory away from the jobs of `shared`: from the queue into `failed`, and from
-// the one that runs. A part of that which is at it ends first; the owner's page is what it waits
-// for.
-void Reach::revoke(Shared& shared, Release release, std::vector<Job>* failed) {
+// Takes the owner's memory away from the jobs of `shared`: from those in the queue, and from the
+// one that runs. A part of that which is at it ends first; the owner's page is what it waits for.
+void Reach::revoke(Shared& shared, Release release) {
   const Memory* memory = &release.owner->memory;
   {
     const std::lock_guard lock(shared.mutex);
-    take_touching(shared.jobs, memory, failed);
+    revoke_touching(shared.jobs, memory);
     shared.revoked.push_back(memory);
     if (shared.touched == memory) {
       shared.waits.push_back({std::move(release.owner), std::move(release.done)});
@@ -320,7 +311,7 @@ void Reach::take_turn(const std::shared_ptr<Shared>& shared, ReachThreads::Here&
     shared->revoked.clear();
   }
   if (job.payer != nullptr) here.payer = std::move(job.payer);
-  const bool ok = run(*shared, job, here.descriptors);
+  const bool ok = !job.revoked && run(*shared, job, here.descriptors);
   if (job.relaying != nullptr) {
     end_turn(shared, here.descriptors);
     return go_on(std::move(job), ok, here);

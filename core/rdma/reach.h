@@ -71,6 +71,7 @@ class Reach {
     std::shared_ptr<base::CpuMeter> payer = nullptr;
     // Of which this is a part: set by the reach.
     std::shared_ptr<Relaying> relaying = nullptr;
+    bool revoked = false;  // its memory was taken away: set by the reach
   };
   enum class RelayEnd : uint8_t { kDone, kInterrupted, kNotRead, kNotWritten };
   struct Relay {
@@ -113,9 +114,10 @@ class Reach {
   // Calls `done` when all jobs submitted so far have ended; at once if there is none.
   void barrier(std::function<void()> done);
   // Calls `done`, on the loop or at once, when no job submitted so far is going to touch the memory
-  // of `owner`, which this process imported. Jobs that last longer than kPatience, because
-  // they hang elsewhere, fail when they come to that memory. So do those of a reach that is
-  // destroyed: `done` is called then too, unless `owner` has gone.
+  // of `owner`, which this process imported. Jobs that last longer than kPatience, because they
+  // hang elsewhere, fail when they come to that memory; those behind them that name it, in their
+  // turn. So do those of a reach that is destroyed: `done` is called then too, unless `owner` has
+  // gone.
   void release(const Reach& owner, std::function<void()> done);
   // Calls `ready` when all jobs submitted so far have ended. Later ones wait until the ticket is
   // destroyed; loop's thread.
@@ -175,7 +177,7 @@ class Reach {
   void begins(const std::shared_ptr<Relaying>& relaying);
   void has_ended(const std::shared_ptr<Relaying>& relaying);
   void leave_relays();
-  static void revoke(Shared& shared, Release release, std::vector<Job>* failed);
+  static void revoke(Shared& shared, Release release);
 
   base::EventLoop& loop_;
   std::shared_ptr<ReachThreads> threads_;

@@ -352,10 +352,11 @@ TEST_F(HangingReaches, LetAnExporterGo) {
   bool released = false;
   reach->release(*exporter, [&] { released = true; });
   ASSERT_TRUE(run_until(*loop, [&] { return released; }));
-  EXPECT_EQ(ended, (Ended{{2, false}}));
+  EXPECT_TRUE(ended.empty()) << "each ends in its turn";
   page.unlock();
   ASSERT_TRUE(wait_for(3));
-  EXPECT_EQ(ended, (Ended{{2, false}, {1, true}, {3, true}}));
+  EXPECT_EQ(ended, (Ended{{1, true}, {2, false}, {3, true}}));
+  EXPECT_EQ(*buffer, std::vector<uint8_t>(16));
 }
 
 // The importer dies while it hangs in memory of its own.
