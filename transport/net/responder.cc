@@ -223,8 +223,7 @@ void Responder::repeat(const wire::Packet& packet) {
     return;
   }
   for (const Resource& resource : resources_)
-    if (((packet.psn - resource.psn) & verbs::kPsnMask) < resource.count)
-      return answer_again(resource, packet);
+    if (resource.contains(packet.psn)) return answer_again(resource, packet);
 }
 
 void Responder::answer_again(const Resource& resource, const wire::Packet& packet) {
@@ -337,8 +336,7 @@ bool Responder::has_room() {
   while (resources_.size() >= most_resources()) {
     const Resource& oldest = resources_.front();
     for (const Answer& answer : answers_)
-      if (!answer.again && ((answer.psn - oldest.psn) & verbs::kPsnMask) < oldest.count)
-        return false;
+      if (!answer.again && oldest.contains(answer.psn)) return false;
     resources_.pop_front();
     ++first_resource_;
   }
@@ -435,6 +433,7 @@ void Responder::finish(Verdict verdict, uint64_t original) {
     default:
       ++counters_.rx_atomic_requests;
   }
+  ack_due_ = false;  // the answer acknowledges what is before it
   resources_.push_back({message_, psn, step_.psns, original});
   answers_.push_back({message_, psn, step_.psns, 0, original, false});
 }
@@ -491,9 +490,18 @@ bool Responder::next(Burst* burst) {
     return true;
   }
   if (!std::exchange(ack_due_, false)) return false;
-  fill(&burst->add(), Operation::kAcknowledge, psn_add(expected_, verbs::kPsnMask),
-       wire::kAckWithoutCredits);
+  fill(&burst->add(), Operation::kAcknowledge, last_without_answer(), wire::kAckWithoutCredits);
   return true;
+}
+
+// Of those that were executed. A READ or an atomic is acknowledged by its answer alone: a requester
+// may take an ACK with its number for that, and complete it without the data.
+uint32_t Responder::last_without_answer() const {
+  uint32_t psn = psn_add(expected_, verbs::kPsnMask);
+  for (auto newest = resources_.rbegin(); newest != resources_.rend() && newest->contains(psn);
+       ++newest)
+    psn = psn_add(newest->psn, verbs::kPsnMask);
+  return psn;
 }
 
 bool Responder::next_answer(Burst* burst) {

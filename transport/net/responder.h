@@ -14,7 +14,7 @@
 //
 // READ data are read from memory when they are sent, under a key that is checked again. Answers go
 // out in the order of their requests, because a peer takes an answer behind a missing one as a
-// loss.
+// loss. No ACK has the number of a READ or an atomic: rxe, as a requester, takes it for the answer.
 //
 // Everything in a packet is the peer's word. Lengths, keys and the order of opcodes are checked
 // before anything is touched; what is kept is bounded by kMostHeld packets, and by the buffers of
@@ -125,6 +125,10 @@ class Responder {
     PeerRequest request;
     uint32_t psn = 0, count = 0;
     uint64_t original = 0;
+
+    [[nodiscard]] bool contains(uint32_t at) const {
+      return ((at - psn) & verbs::kPsnMask) < count;
+    }
   };
   struct Record {
     uint32_t next_psn = 0, msn = 0;
@@ -190,6 +194,7 @@ class Responder {
   void refuse_unasked();
   void drop_message();
   [[nodiscard]] bool next_answer(Burst* burst);
+  [[nodiscard]] uint32_t last_without_answer() const;
   void fill(wire::Packet* packet, wire::Operation operation, uint32_t psn, uint8_t syndrome) const;
   // What it remembers of READs and atomics at most.
   [[nodiscard]] uint32_t most_resources() const {

@@ -259,6 +259,38 @@ TEST_F(Responders, AcknowledgeDuplicates) {
   EXPECT_EQ(c.b.counters.duplicate_request, 1u);
 }
 
+// A requester may take an ACK with the sequence number of a READ or an atomic for its answer, and
+// complete it without its data (rxe does).
+TEST_F(Responders, AcknowledgeNoReadOrAtomicWithoutItsData) {
+  c.b.responder.receive(packet(Operation::kWriteOnly, 0, 10));
+  EXPECT_THAT(give(read(1, 2048)), ElementsAre("read 1", "read 2"));
+  c.b.responder.receive(packet(Operation::kWriteOnly, 3, 10));
+  EXPECT_THAT(give(packet(Operation::kFetchAdd, 4)), ElementsAre("atomic 4"));
+  // The gap was said, and is filled by an atomic.
+  c.b.responder.receive(packet(Operation::kFetchAdd, 6));
+  EXPECT_THAT(give(packet(Operation::kFetchAdd, 5)), ElementsAre("atomic 5", "atomic 6"));
+}
+
+TEST_F(Responders, AcknowledgeDuplicatesUpToTheLastWithoutAnAnswer) {
+  (void)give(packet(Operation::kWriteOnly, 0, 10));
+  (void)give(read(1, 2048));
+  EXPECT_THAT(give(packet(Operation::kWriteOnly, 0, 10)), ElementsAre("ack 0"));
+  (void)give(packet(Operation::kFetchAdd, 3));
+  EXPECT_THAT(give(packet(Operation::kWriteOnly, 0, 10)), ElementsAre("ack 0"));
+  (void)give(packet(Operation::kWriteOnly, 4, 10));
+  EXPECT_THAT(give(packet(Operation::kWriteOnly, 0, 10)), ElementsAre("ack 4"));
+}
+
+TEST_F(Responders, AcknowledgeNoReadWithoutItsDataAfterATakeover) {
+  (void)give(packet(Operation::kWriteOnly, 0, 10));
+  (void)give(packet(Operation::kFetchAdd, 1));
+  (void)give(read(2, 2048));
+  c.b.restart();
+  c.settle();
+  answers.clear();
+  EXPECT_THAT(give(packet(Operation::kWriteOnly, 0, 10)), ElementsAre("ack 0"));
+}
+
 TEST_F(Responders, SayThatTheyLackAReceive) {
   EXPECT_THAT(give(packet(Operation::kSendOnly, 0, 10)), ElementsAre("rnr 0 25"));
   EXPECT_THAT(give(packet(Operation::kSendOnly, 1, 10)), IsEmpty());
