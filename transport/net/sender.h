@@ -111,7 +111,7 @@ class NetSender final : public rdma::Sender,
   Verdict check(const PeerRequest& read) override;
   Verdict bring(const PeerRequest& read, uint64_t offset, uint32_t length, bool again,
                 rdma::Buffer* bytes) override;
-  void forget() override { receiver_.abandon(); }
+  void forget() override;
   void broken() override;
   rdma::Buffer hold(size_t length) override;
 
@@ -210,6 +210,7 @@ class NetSender final : public rdma::Sender,
   bool after_takeover_ = false;  // the ring's mark may tell of a dead worker
   bool redoing_ = false;         // the step of a dead worker
   bool storing_ = false;         // a job does what was noted
+  bool refusing_ = false;        // see fail_pending()
   const Options options_;
   std::unique_ptr<Port> port_;
   Attributes attributes_;               // as the program has set them

@@ -75,12 +75,21 @@ Verdict NetSender::verdict_of(Outcome outcome, const WorkRequest& request, const
   return refusal(outcome);
 }
 
-// The same of what was pending: the responder hears of it before the queue pair goes to ERR.
+// The same of what was pending: the responder hears of it before the queue pair goes to ERR, and
+// the receive that failed stays in hand until then, because it completes with an error. An
+// unreliable one goes on with the next message, for which nothing may be in hand.
 template <class F>
 void NetSender::fail_pending(Outcome outcome, const WorkRequest& request, const Plan& plan,
                              F tell) {
-  tell(verbs::is_reliable(qp_.type) ? refusal(outcome) : Verdict::kInvalidRequest);
+  if (!verbs::is_reliable(qp_.type)) return tell(verdict_of(outcome, request, plan));
+  refusing_ = true;
+  tell(refusal(outcome));
+  refusing_ = false;
   (void)verdict_of(outcome, request, plan);
+}
+
+void NetSender::forget() {
+  if (!refusing_) receiver_.abandon();
 }
 
 // Not by the receiver, which may not have seen any request yet.

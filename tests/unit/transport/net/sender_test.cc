@@ -171,6 +171,23 @@ TEST_F(Net, TakesReceivesOfASharedQueue) {
   EXPECT_EQ(rdma::count_waiting(shared.srq->receives), 1u);
 }
 
+// The program owns the receive again, and its memory: no other message may take it.
+TEST_F(Net, GivesNoReceiveBackThatCompletedWithAnError) {
+  test::Party::QpOptions shared;
+  shared.srq = b.add_srq(8);
+  connect({}, shared);
+  const uint32_t gone = b.register_memory(4096, 4096, kAllAccess, ipc::Way::kReached);
+  ASSERT_TRUE(b.post_receive(*shared.srq, 3, {{4096, 100, gone}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 100, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRemoteOperationError));
+  settle();
+  ASSERT_THAT(b.received(*qp_b), SizeIs(1));
+  EXPECT_EQ(b.received(*qp_b)[0].slot, 3u);
+  EXPECT_EQ(b.received(*qp_b)[0].status, static_cast<uint8_t>(WcStatus::kLocalProtectionError));
+  EXPECT_EQ(shared.srq->block->returned_head.load(), 0u);
+  EXPECT_EQ(rdma::count_waiting(shared.srq->receives), 0u);
+}
+
 TEST_F(Net, CompletesWithErrorsInOrder) {
   connect();
   ASSERT_TRUE(b.post_receive(*qp_b, 1, {{kBase, 100, b_key}}));
