@@ -90,10 +90,12 @@ rdma::WorkRequest exchange_of(rdma::WorkRequest atomic, uint64_t was, uint64_t b
 }
 
 void Receiver::publish(const rdma::WorkRequest& request, const rdma::Plan& plan) {
-  // Nobody but us could use the window, and we are not.
+  // Nobody but us could use the window, and we are not. The program may have unbound it, or have
+  // destroyed it, since the request was checked.
   const bool invalidated = std::exchange(invalidated_, false);
   if (plan.opcode == verbs::Opcode::kSendWithInvalidate && !invalidated)
-    rdma::unbind_window(*qp_->context, *rdma::invalidatable(*qp_, request.wqe.imm));
+    if (rdma::Mw* const mw = rdma::invalidatable(*qp_, request.wqe.imm))
+      rdma::unbind_window(*qp_->context, *mw);
   if (plan.receives) publish(request, plan, WcStatus::kSuccess);
 }
 

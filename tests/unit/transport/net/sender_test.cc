@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "core/rdma/window.h"
 #include "tests/unit/transport/net/net_rig.h"
 #include "transport/net/datagram.h"
 #include "transport/shm/datagram.h"
@@ -234,28 +235,35 @@ TEST_F(Net, FailsWithMemoryThatIsNotThereAtThePeer) {
   EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRemoteAccessError));
 }
 
+// b has a window of its memory, to be bound.
+struct NetWindows : Net {
+  rdma::Mw* window = nullptr;
+  ipc::SendWqe bind = wqe_of(Opcode::kBindWindow);
+  uint32_t key = 0;
+  NetWindows() {
+    auto region = std::make_unique<rdma::Mr>();
+    region->key = b.context.take_key({region.get(), nullptr});
+    region->pd = b.pd;
+    region->region.pd = b.pd->handle;
+    region->region.access = kAllAccess | verbs::kMwBind;
+    region->region.addr = region->region.iova = kBase;
+    region->region.length = 4096;
+    region->region.way = ipc::Way::kInPlace;
+    const rdma::Mr& mr = *b.context.mrs.add(std::move(region));
+    auto made = std::make_unique<rdma::Mw>();
+    made->key = b.context.take_key({nullptr, made.get()});
+    made->type_2 = true;
+    made->pd = b.pd;
+    window = b.context.mws.add(std::move(made));
+    key = (window->key & ~0xffu) | ((window->key + 1) & 0xff);
+    bind.bind = {kBase, 64, mr.handle, verbs::kRemoteWrite, window->handle, key};
+  }
+};
+
 // Requests that change keys wait for those before them, and the peer's key is invalidated with the
 // message.
-TEST_F(Net, ChangesKeysInOrder) {
+TEST_F(NetWindows, ChangeKeysInOrder) {
   connect();
-  auto region = std::make_unique<rdma::Mr>();
-  region->key = b.context.take_key({region.get(), nullptr});
-  region->pd = b.pd;
-  region->region.pd = b.pd->handle;
-  region->region.access = kAllAccess | verbs::kMwBind;
-  region->region.addr = region->region.iova = kBase;
-  region->region.length = 4096;
-  region->region.way = ipc::Way::kInPlace;
-  const rdma::Mr& mr = *b.context.mrs.add(std::move(region));
-  auto window = std::make_unique<rdma::Mw>();
-  window->key = b.context.take_key({nullptr, window.get()});
-  window->type_2 = true;
-  window->pd = b.pd;
-  const rdma::Mw& mw = *b.context.mws.add(std::move(window));
-
-  ipc::SendWqe bind = wqe_of(Opcode::kBindWindow);
-  const uint32_t key = (mw.key & ~0xffu) | ((mw.key + 1) & 0xff);
-  bind.bind = {kBase, 64, mr.handle, verbs::kRemoteWrite, mw.handle, key};
   ASSERT_TRUE(b.post_send(*qp_b, remote(Opcode::kRdmaWrite, kBase, a_key), {{kBase, 5000, b_key}}));
   ASSERT_TRUE(b.post_send(*qp_b, bind, {}));
   EXPECT_THAT(statuses(*qp_b, 2), Each(WcStatus::kSuccess));
@@ -274,6 +282,32 @@ TEST_F(Net, ChangesKeysInOrder) {
   ASSERT_TRUE(
       a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, key), {{kBase + 8192, 6, a_key}}));
   EXPECT_THAT(statuses(*qp_a, 3).back(), WcStatus::kRemoteAccessError);
+}
+
+// The program unbinds its window while a thread stores the message that invalidates it.
+TEST_F(NetWindows, MayGoBeforeTheMessageThatInvalidatesThemIsStored) {
+  connect();
+  ASSERT_TRUE(b.post_send(*qp_b, bind, {}));
+  EXPECT_THAT(statuses(*qp_b, 1), Each(WcStatus::kSuccess));
+  rdma::Reach& reach = *b.context.process->reach();
+  std::unique_lock page(*reach.memory()->changes);
+  alignas(8) uint64_t word = 0;
+  rdma::Reach::Job hangs;
+  hangs.parts.push_back({reinterpret_cast<uint64_t>(&word), sizeof word, 0});
+  hangs.buffer = std::make_shared<std::vector<uint8_t>>(sizeof word);
+  hangs.change = [](uint64_t old) { return old; };
+  hangs.done = [](bool) {};
+  reach.submit(std::move(hangs));
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {{at(b_own), 100, b_own_key}}));
+  ipc::SendWqe invalidates = wqe_of(Opcode::kSendWithInvalidate);
+  invalidates.imm = key;
+  ASSERT_TRUE(a.post_send(*qp_a, invalidates, {{kBase, 100, a_key}}));
+  ASSERT_TRUE(wait_for([&] { return qp_b->block->arriving.load() == 1; }));
+  rdma::unbind_window(b.context, *window);
+  page.unlock();
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  ASSERT_THAT(b.received(*qp_b), SizeIs(1));
+  EXPECT_EQ(b.received(*qp_b)[0].imm, key);
 }
 
 TEST_F(Net, LeavesWhatIsOnItsWayToTheProgramWhenItFails) {
