@@ -92,7 +92,9 @@ void Responder::restore(const Record& record, std::span<const Resource> resource
   offset_ = record.offset;
   first_resource_ = record.first_resource;
   resources_.assign(resources.begin(), resources.end());
-  if (attributes_.reliable && begun) nak_ = {expected_, wire::kNakSequence};
+  if (!begun) return;
+  turn_ = kMostLate;  // of an unreliable connection, packets that were executed may come again
+  if (attributes_.reliable) nak_ = {expected_, wire::kNakSequence};
 }
 
 // --- receiving ---

@@ -283,6 +283,29 @@ TEST(UnreliableConnections, DropWhatComesAgainOrLate) {
   EXPECT_EQ(c.b.counters.out_of_sequence, 0u);
 }
 
+// The next worker does not execute again what comes late of a message that the last one received.
+TEST(UnreliableConnections, DropWhatComesAgainAfterATakeover) {
+  Connection c(unreliable());
+  c.b.post_receives(4);
+  std::deque<Frame> frames;
+  c.to_b.drops = [&](const wire::Packet& packet) {
+    frames.push_back(frame_of(packet));
+    return false;
+  };
+  for (uint32_t i = 0; i < 2; ++i) c.a.post(send(), pattern(5 * 1024, i));
+  c.settle();
+  ASSERT_THAT(c.b.received, SizeIs(2));
+  c.b.restart();
+  for (const Frame& frame : frames) c.b.arrive(*wire::decode(frame));
+  EXPECT_THAT(c.b.received, SizeIs(2));
+  EXPECT_EQ(c.b.counters.duplicate_request, 10u);
+  c.to_b.drops = nullptr;
+  c.a.post(send(), pattern(5 * 1024, 2));
+  c.settle();
+  ASSERT_THAT(c.b.received, SizeIs(3));
+  EXPECT_EQ(c.b.received[2].bytes, pattern(5 * 1024, 2));
+}
+
 // A peer that begins with another number than it was expected to, as the specification permits.
 TEST(UnreliableConnections, TakeTheFirstPacketAtItsWord) {
   Attributes other = unreliable();
