@@ -88,9 +88,9 @@ bool MuxState::on_mra(EndpointState& endpoint, const Packet& packet) {
 bool MuxState::on_rej(EndpointState& endpoint, const Packet& packet) {
   const auto& message = packet.mad.as<wire::CmRej>();
   auto exchange = find(endpoint, packet, message.remote_id, message.local_id);
-  if (message.remote_id == 0) {  // the peer never learned our id
+  if (message.remote_id == 0) {  // the peer never learned our id, so that it has confirmed nothing
     Exchange* known = by_peer({&endpoint, packet.source, message.local_id, PeerKey::Kind::kId});
-    if (known != nullptr) exchange = known->shared_from_this();
+    if (known != nullptr && !known->stood) exchange = known->shared_from_this();
   }
   if (!exchange) return false;
   switch (exchange->state) {

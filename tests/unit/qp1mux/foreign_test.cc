@@ -141,6 +141,32 @@ TEST_F(Foreign, AnotherReqOfTheSameQueuePairThatIsNotProvenEndsNothing) {
   EXPECT_EQ(client.state(), State::kEstablished);
 }
 
+// A peer that never learned the id of this side refuses without it; any host can guess its own.
+TEST_F(Foreign, ARejThatNamesNoIdEndsNoConnection) {
+  ask();
+  rig.run();
+  Letter letter = rig.last(CmAttribute::kReq);
+  const auto refuse = [&](const Side& side) {
+    auto& rej = wire::begin<wire::CmRej>(letter.mad, 0x5eed);
+    rej.local_id = side.connection.local_id();
+    rej.reason = static_cast<uint16_t>(RejectReason::kTimeout);
+    rig.inject(letter);
+  };
+  ASSERT_EQ(server.last().state(), State::kReqReceived);
+  refuse(client);
+  EXPECT_THAT(server.last().events, ElementsAre(EventKind::kRejReceived));
+  client.connection.reset();
+  rig.run(kMinute);
+
+  establish();
+  refuse(client);
+  EXPECT_EQ(server.last().state(), State::kEstablished);
+  EXPECT_TRUE(server.last().connection.send_dreq());
+  refuse(client);
+  EXPECT_EQ(server.last().state(), State::kDreqSent);
+  EXPECT_EQ(b.counters().strays, 2u);
+}
+
 // Two vdevices of one host are connected. In the name of one of them a REQ of its queue pair and a
 // DREQ that would end the connection come from the network.
 TEST_F(Foreign, NobodyOnTheNetworkSpeaksForAVdeviceOfThisHost) {
