@@ -162,9 +162,9 @@ struct QpBlock {
   Word access;                 // verbs::Access that peers have through this queue pair
   Word arriving;               // not 0: bytes may still arrive by way of it; nothing is flushed yet
   alignas(64) Word rq_waiter;  // 1: tell the daemon (doorbell) when a receive is posted
-  // Of a WRITE by a peer on another host, whose last bytes a thread of the daemon stores: how far
-  // that is, and what stood there before.
-  Word storing;  // mark_word(), of the psn that follows the WRITE
+  // Of a WRITE or an atomic by a peer on another host, whose last bytes, or whose operand, a thread
+  // of the daemon stores: how far that is, and what stood there before.
+  Word storing;  // mark_word(), of the psn that follows it
   std::atomic<uint64_t> stood;
 };
 static_assert(sizeof(QpBlock) == size_t{6} * 64);

@@ -54,8 +54,12 @@ bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
   std::memcpy(job.buffer->data() + word.offset, &old, sizeof old);
   uint64_t fresh = job.change(old);
   auto* const bytes = reinterpret_cast<uint8_t*>(&fresh);
+  if (fresh == old) {  // nothing is stored: the program may store there meanwhile
+    if (job.mark) job.mark(ipc::Mark::kDone, old);
+    return true;
+  }
   if (job.mark) return store_marked(file, job.mark, old, bytes, word.addr, sizeof fresh);
-  return fresh == old || transfer(file, true, bytes, word.addr, sizeof fresh);
+  return transfer(file, true, bytes, word.addr, sizeof fresh);
 }
 
 // -1 once the memory's reach has gone.

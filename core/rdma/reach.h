@@ -52,7 +52,8 @@ class Reach {
   };
   class Relaying;  // a relay that goes on
   // Called on the reach's thread just before the last part is stored, with kBegun and what stands
-  // there, in the first bytes of `stood`; and just after, with kDone and the same.
+  // there, in the first bytes of `stood`; and just after, with kDone and the same. Where a word
+  // stays as it is, with kDone only.
   using Marker = std::function<void(ipc::Mark how, uint64_t stood)>;
   struct Job {
     bool write = false;  // buffer -> memory; else memory -> buffer

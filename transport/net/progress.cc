@@ -42,7 +42,7 @@ bool decode(Bytes bytes, ReceivedNote* note) {
 
 bool decode(Bytes bytes, StepNote* note) {
   return bytes.size() == sizeof *note && is_record(bytes, offsetof(StepNote, then)) &&
-         copy(bytes, note) && note->kind <= StepNote::Kind::kStore &&
+         copy(bytes, note) && note->kind <= StepNote::Kind::kChange &&
          note->length <= note->was.size() && note->then.resources <= Responder::kMostResources;
 }
 

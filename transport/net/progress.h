@@ -6,7 +6,10 @@
 // taken. So the next sender finds each such step noted and not taken, and takes it; or taken; or
 // not noted, and then nobody has noticed anything and the peer sends the packet again. It sees
 // which of the first two it is by what the step leaves: a completion has a number, a word of
-// memory is not what it was, and the store of another thread has a mark (QpBlock::storing).
+// memory is not what it was, and the store of another thread has a mark (QpBlock::storing). What
+// that thread has not begun counts as not noted. Between its two marks nobody knows; if the operand
+// of an atomic is then neither what it was nor what it was to become, its answer is lost, and the
+// queue pair goes to ERR.
 #pragma once
 
 #include <array>
@@ -40,16 +43,17 @@ struct ReceivedNote {
 
 // The last step of the last message, if others can notice it.
 struct StepNote {
-  enum class Kind : uint32_t { kNone, kReceive, kWord, kStore };
+  enum class Kind : uint32_t { kNone, kReceive, kWord, kStore, kChange };
   Kind kind = Kind::kNone;
   // kReceive: entry number `entry` of the inbox becomes this.
   uint32_t entry = 0;
   ipc::RecvEntry completion{};
   // kWord: the operand of an atomic, or the last bytes of a WRITE, become these. kStore: the last
-  // bytes of a WRITE to memory that is reached, which a thread stores.
+  // bytes of a WRITE to memory that is reached, which a thread stores. kChange: the operand of an
+  // atomic there, which a thread changes; nobody knows yet what it was.
   uint32_t length = 0;
   std::array<uint8_t, sizeof(uint64_t)> was{}, becomes{};
-  // kStore: the record when that is done. Before, what is noted as received holds.
+  // kStore, kChange: the record when that is done. Before, what is noted as received holds.
   Responder::Record then{};
 };
 static_assert(sizeof(StepNote) <= 256);

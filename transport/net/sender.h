@@ -151,11 +151,11 @@ class NetSender final : public rdma::Sender,
                                std::span<const uint8_t> bytes);
   Verdict try_change(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
                      bool bring_page);
-  // The same where the step is noted: the old value is read, then exchanged if it is still that.
+  // The same where the step is noted: in place, the old value is read, then exchanged if it is
+  // still that. Where it is reached, the marks of the job tell the next worker what it was.
   Verdict try_exchange(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
                        bool bring_page);
   void exchange_in_place(const rdma::WorkRequest& request, const rdma::Plan& plan);
-  [[nodiscard]] Verdict exchange_reached(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Verdict bring_operand(const rdma::WorkRequest& request, const rdma::Plan& plan);
 
   // Its program closes the device: nothing of what still comes may be stored, nor of what came and
@@ -174,6 +174,9 @@ class NetSender final : public rdma::Sender,
   void note_step_over();
   // Before the last bytes of a WRITE are stored by a thread, which calls the result.
   [[nodiscard]] rdma::Reach::Marker note_store(std::span<const uint8_t> bytes);
+  // The same before the operand of an atomic is changed by a thread.
+  [[nodiscard]] rdma::Reach::Marker note_change();
+  [[nodiscard]] rdma::Reach::Marker note_job(StepNote step);
   template <class T>
   void put(uint32_t number, const T& note);
   void put_received(const ReceivedNote& note);
@@ -186,6 +189,9 @@ class NetSender final : public rdma::Sender,
   void take(const StepNote& step, const PeerRequest& message);
   void take_word(const StepNote& step, const PeerRequest& message);
   void take_store(const StepNote& step);
+  void take_change(const StepNote& step);
+  // The dead worker has done it, and has not noted that.
+  void has_changed(const StepNote& step, uint64_t original);
   // The last bytes of what `message` stores, or the operand that it changes.
   [[nodiscard]] std::optional<rdma::Piece> end_of_target(const PeerRequest& message,
                                                          uint32_t length);

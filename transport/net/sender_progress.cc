@@ -67,9 +67,10 @@ void NetSender::note_received() {
   note_step_over();
 }
 
-// `then`: the record when the step is done, of which one resource may not be known yet.
+// `then`: the record when the step is done, of which one resource may not be known yet. That of a
+// kChange is known when that is done.
 void NetSender::put_step(const StepNote& step, const Responder::Record& then, uint64_t original) {
-  if (then.resources > responder_.resources().size()) {
+  if (step.kind != StepNote::Kind::kChange && then.resources > responder_.resources().size()) {
     put(note_of_resource(next_resource_), responder_.resource_when_placed(original));
     ++next_resource_;
   }
@@ -87,11 +88,22 @@ void NetSender::note_step(const StepNote& step, std::optional<uint64_t> original
 }
 
 rdma::Reach::Marker NetSender::note_store(std::span<const uint8_t> bytes) {
-  put_received(received());
   StepNote step;
   step.kind = StepNote::Kind::kStore;
   step.length = static_cast<uint32_t>(bytes.size());
   std::copy(bytes.begin(), bytes.end(), step.becomes.begin());
+  return note_job(step);
+}
+
+rdma::Reach::Marker NetSender::note_change() {
+  StepNote step;
+  step.kind = StepNote::Kind::kChange;
+  step.length = sizeof(uint64_t);
+  return note_job(step);
+}
+
+rdma::Reach::Marker NetSender::note_job(StepNote step) {
+  put_received(received());
   step.then = responder_.record_when_placed();
   const auto marker = [arena = qp_.context->arena, block = qp_.block, psn = step.then.next_psn](
                           ipc::Mark how, uint64_t stood) {
@@ -146,6 +158,7 @@ bool NetSender::restore(const Responder::Record& record) {
 void NetSender::take(const StepNote& step, const PeerRequest& message) {
   if (step.kind == StepNote::Kind::kWord) return take_word(step, message);
   if (step.kind == StepNote::Kind::kStore) return take_store(step);
+  if (step.kind == StepNote::Kind::kChange) return take_change(step);
   if (step.kind != StepNote::Kind::kReceive || step.entry != qp_.completed_receives()) return;
   const auto opcode = static_cast<Opcode>(step.completion.opcode);
   if (opcode == Opcode::kSendWithInvalidate)
@@ -206,6 +219,47 @@ void NetSender::take_store(const StepNote& step) {
     if (ok && (is(step.becomes.data()) || !is(&stood))) is_done();
   });
   process.reach()->submit(std::move(look));
+}
+
+// An atomic that was not begun is not done: others may have changed the word since, so that its
+// answer is another one by now. Its peer sends it again.
+void NetSender::take_change(const StepNote& step) {
+  in_step_ = true;
+  const uint32_t mark = qp_.block->storing.load(std::memory_order_acquire);
+  const uint64_t stood = qp_.block->stood.load(std::memory_order_relaxed);
+  const uint32_t psn = step.then.next_psn;
+  if (mark == ipc::mark_word(ipc::Mark::kDone, psn)) return has_changed(step, stood);
+  if (mark != ipc::mark_word(ipc::Mark::kBegun, psn)) return;
+  // It is changed now if the word is what it was, and was changed if it is what it was to become.
+  const auto end = end_of_target(step.then.message, sizeof(uint64_t));
+  if (!end || end->addr % sizeof(uint64_t) != 0) return;
+  const WorkRequest request = request_of(step.then.message);
+  const uint64_t becomes = rdma::changed(request, stood);
+  const rdma::Buffer word = rdma::make_buffer(nullptr, sizeof(uint64_t));
+  const auto looked = [this, step, stood, becomes, word](bool ok) {
+    redoing_ = false;
+    uint64_t found = 0;
+    std::memcpy(&found, word->data(), sizeof found);
+    if (!ok) return;  // the memory has gone, which the peer learns when it sends the request again
+    if (found == stood || found == becomes) return has_changed(step, stood);
+    ++qp_.context->device->fabric->counters.requests_in_doubt;
+    qp_.fail();
+  };
+  redoing_ = true;
+  bool ok = false;
+  if (receiver_.change(exchange_of(request, stood, becomes), *end, word, nullptr,
+                       when_done(receiving_, looked), &ok))
+    looked(ok);
+}
+
+void NetSender::has_changed(const StepNote& step, uint64_t original) {
+  const Responder::Record& then = step.then;
+  const Responder::Resource resource{then.message, wire::psn_add(then.next_psn, verbs::kPsnMask), 1,
+                                     original};
+  put(note_of_resource(then.first_resource + then.resources - 1), resource);
+  qp_.context->notes->commit();
+  qp_.block->storing.store(ipc::mark_word(ipc::Mark::kDone, then.next_psn));
+  if (!restore(then)) qp_.fail();
 }
 
 std::optional<rdma::Piece> NetSender::end_of_target(const PeerRequest& message, uint32_t length) {

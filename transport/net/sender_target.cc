@@ -213,11 +213,15 @@ Verdict NetSender::try_change(const WorkRequest& request, const Plan& plan, uint
   };
   const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
   const auto done = [this, request, plan, value, tell](bool changed) {
+    storing_ = false;
     if (!changed) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
     responder_.placed(Verdict::kDone, value());
   };
+  rdma::Reach::Marker mark;
+  if (operand.reached && notes_progress()) mark = note_change();
   bool ok = false;
-  if (!receiver_.change(request, operand, word, nullptr, when_done(receiving_, done), &ok))
+  if (!receiver_.change(request, operand, word, nullptr, when_done(receiving_, done), &ok,
+                        std::move(mark)))
     return Verdict::kPending;
   if (ok) {
     *original = value();
@@ -248,7 +252,7 @@ Verdict NetSender::try_exchange(const WorkRequest& request, const Plan& plan, ui
                                 bool bring_page) {
   const rdma::Piece& operand = plan.source.pieces[0];
   if (operand.space == nullptr) return verdict_of(Outcome::kRemoteAccess, request, plan);
-  if (operand.reached) return exchange_reached(request, plan);
+  if (operand.reached) return try_change(request, plan, original, bring_page);
   for (int i = 0; i < kExchanges; ++i) {
     uint64_t was = 0, found = 0;
     bool there = false;
@@ -267,55 +271,6 @@ Verdict NetSender::try_exchange(const WorkRequest& request, const Plan& plan, ui
     return Verdict::kDone;
   }
   return Verdict::kBusy;
-}
-
-// By two jobs, which are repeated if another changes the word between them. The key may end between
-// them too, and who ended it waits for the first one only.
-Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan) {
-  const rdma::Piece& operand = plan.source.pieces[0];
-  rdma::Process& process = *receiver_.home().process;
-  const rdma::Buffer word = rdma::make_buffer(qp_.context->device->buffers, sizeof(uint64_t));
-  if (word == nullptr) return Verdict::kBusy;
-  const auto value = [word] {
-    uint64_t it = 0;
-    std::memcpy(&it, word->data(), sizeof it);
-    return it;
-  };
-  const auto failed = [this, request, plan](Outcome outcome = Outcome::kRemoteAccess) {
-    fail_pending(outcome, request, plan, [this](Verdict verdict) { responder_.placed(verdict); });
-  };
-  rdma::Reach::Job job;
-  job.parts.push_back(rdma::part_of(operand, 0, process));
-  job.buffer = word;
-  job.done = when_done(receiving_, [=, this](bool there) {
-    if (!there) return failed();
-    Plan now = plan;
-    if (const Outcome outcome = prepare(request, &now); outcome != Outcome::kDone)
-      return failed(outcome);
-    const rdma::Piece& current = now.source.pieces[0];
-    if (!current.reached) return exchange_in_place(request, now);
-    const uint64_t was = value(), becomes = rdma::changed(request, was);
-    if (becomes == was) return responder_.placed(Verdict::kDone, was);
-    note_step(change_of(was, becomes), was);
-    storing_ = true;
-    bool ok = false;
-    (void)receiver_.change(
-        exchange_of(request, was, becomes), current, word, nullptr,
-        when_done(receiving_,
-                  [=, this](bool changed) {
-                    storing_ = false;
-                    if (!changed) return failed();
-                    if (value() == was) {
-                      note_step_over();
-                      responder_.placed(Verdict::kDone, was);
-                    } else if (exchange_reached(request, plan) == Verdict::kBusy) {
-                      responder_.placed(Verdict::kBusy);
-                    }
-                  }),
-        &ok);
-  });
-  process.reach()->submit(std::move(job));
-  return Verdict::kPending;
 }
 
 // Where it was reached, or was not there, when the request came.

@@ -133,6 +133,29 @@ TEST_F(Reaches, MarkTheEndOfWhatTheyStore) {
   EXPECT_EQ(marks, (Marks{{ipc::Mark::kBegun, 0x03030303, 3}, {ipc::Mark::kDone, 0x03030303, 7}}));
 }
 
+// A compare-and-swap that finds another value: the program may store there meanwhile.
+TEST_F(Reaches, StoreNoWordThatStaysAsItIs) {
+  using Marks = std::vector<std::pair<ipc::Mark, uint64_t>>;
+  Marks marks;
+  const uint64_t word = (at(0) + 7) / 8 * 8;
+  auto* const value = reinterpret_cast<uint64_t*>(word);
+  *value = 4;
+  Reach::Job job;
+  job.parts.push_back({word, sizeof *value, 0});
+  job.buffer = std::make_shared<std::vector<uint8_t>>(sizeof *value);
+  job.change = [&](uint64_t old) {
+    *value = 5;  // the program's
+    return old;
+  };
+  job.mark = [&](ipc::Mark how, uint64_t stood) { marks.emplace_back(how, stood); };
+  job.done = [this](bool ok) { ended.emplace_back(1, ok); };
+  reach->submit(std::move(job));
+  ASSERT_TRUE(wait_for(1));
+  EXPECT_EQ(ended, (Ended{{1, true}}));
+  EXPECT_EQ(marks, (Marks{{ipc::Mark::kDone, 4}}));
+  EXPECT_EQ(*value, 5u);
+}
+
 TEST_F(Reaches, WriteOnlyWhenTheyMay) {
   reach->replace(own_files(false));
   EXPECT_FALSE(reach->may_write());

@@ -99,13 +99,15 @@ inline uint32_t MemoryPort::send(const Burst& burst) {
     if (packet.payload_length > 0)
       std::memcpy(&frame[headers], packet.payload, packet.payload_length);
     const bool marked = std::uniform_real_distribution<>(0, 1)(net_.random) < net_.marks;
-    net_.world.loop->post([&net = net_, to_b = to_b_, frame, marked,
-                           alive = std::weak_ptr(net_.alive)] {
-      if (alive.expired()) return;
-      const auto decoded = wire::decode(frame);
-      ASSERT_TRUE(decoded);
-      net.sender(to_b ? net.qp_b : net.qp_a).receive(*decoded, marked, base::Clock::steady().now());
-    });
+    net_.world.loop->post(
+        [&net = net_, to_b = to_b_, frame, marked, alive = std::weak_ptr(net_.alive)] {
+          if (alive.expired()) return;
+          const auto decoded = wire::decode(frame);
+          ASSERT_TRUE(decoded);
+          rdma::Qp* const to = to_b ? net.qp_b : net.qp_a;
+          if (to->sender == nullptr) return;  // its worker has died
+          net.sender(to).receive(*decoded, marked, base::Clock::steady().now());
+        });
   }
   return count;
 }

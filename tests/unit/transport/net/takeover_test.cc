@@ -15,15 +15,19 @@ class MemoryNotes final : public rdma::Notes {
  public:
   void put(const rdma::Qp& qp, uint32_t number, std::span<const uint8_t> bytes) override {
     StepNote step;
-    if (number == static_cast<uint32_t>(Note::kStep) && decode(bytes, &step) &&
-        step.kind == StepNote::Kind::kStore)
-      last_store = step;
+    if (number == static_cast<uint32_t>(Note::kStep) && decode(bytes, &step)) {
+      if (step.kind == StepNote::Kind::kStore) last_store = step;
+      begins_ = step.kind != StepNote::Kind::kNone;
+    }
     later_[{qp.handle, number}].assign(bytes.begin(), bytes.end());
   }
   void commit() override {
     for (auto& [name, bytes] : std::exchange(later_, {})) notes_[name] = std::move(bytes);
+    if (std::exchange(begins_, false)) at_step_ = notes_;
     ++commits;
   }
+  // To when the last step was noted, and not begun.
+  void go_back() { notes_ = at_step_; }
   [[nodiscard]] std::vector<uint8_t> find(const rdma::Qp& qp, uint32_t number) const override {
     const auto it = notes_.find({qp.handle, number});
     return it != notes_.end() ? it->second : std::vector<uint8_t>();
@@ -43,7 +47,8 @@ class MemoryNotes final : public rdma::Notes {
   std::optional<StepNote> last_store;
 
  private:
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint8_t>> later_, notes_;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint8_t>> later_, notes_, at_step_;
+  bool begins_ = false;
 };
 
 struct Successor : Net {
@@ -53,10 +58,13 @@ struct Successor : Net {
     b.context.notes = &b_notes;
   }
   MemoryNotes& notes(const rdma::Qp* qp) { return qp == qp_a ? a_notes : b_notes; }
-  // The worker of `qp` has died, and the next one has it.
+  // The worker of `qp` has died, with its threads, and the next one has it.
   void replace(rdma::Qp* qp) {
     ++qp->context->epoch;
     qp->sender.reset();
+    bool ended = false;
+    qp->context->process->reach()->barrier([&ended] { ended = true; });
+    ASSERT_TRUE(wait_for([&ended] { return ended; }));
     qp->inbox_head = ipc::head_of(*qp->inbox, qp->inbox_depth);
     qp->sender = std::make_unique<NetSender>(
         *qp, qp == qp_a ? a_lane : b_lane, std::make_unique<MemoryPort>(*this, qp == qp_a),
@@ -125,30 +133,6 @@ TEST_F(Successor, GoesOnWithAllKindsOfRequests) {
   EXPECT_THAT(statuses(*qp_a, qp_a->sq_depth), Each(WcStatus::kSuccess));
   EXPECT_EQ(qp_b->inbox_head, 60u);
   EXPECT_GT(a_notes.commits, 200u);
-}
-
-// An operand that is reached is read by one job, and changed by the next. Jobs of a process run in
-// their order, so that these wait behind another one.
-TEST_F(Successor, LooksAtTheKeyOfAnAtomicBetweenItsJobs) {
-  connect();
-  const uint64_t operand = (at(b_own) + 7) / 8 * 8;
-  std::memset(b_own.data() + (operand - at(b_own)), 0, 8);
-  rdma::Reach& reach = *b.context.process->reach();
-  std::unique_lock held(*reach.memory()->changes);
-  rdma::Reach::Job other;
-  other.parts.push_back({operand + 64, 8, 0});
-  other.buffer = rdma::make_buffer(nullptr, 8);
-  other.change = [](uint64_t old) { return old; };
-  other.done = [](bool) {};
-  reach.submit(std::move(other));
-  ipc::SendWqe add = remote(Opcode::kFetchAdd, operand, b_own_key);
-  add.rdma.compare_add = 1;
-  ASSERT_TRUE(a.post_send(*qp_a, add, {{kBase, 8, a_key}}));
-  settle(30);
-  b.deregister(b_own_key);
-  held.unlock();
-  EXPECT_THAT(statuses(*qp_a, 1), testing::ElementsAre(verbs::WcStatus::kRemoteAccessError));
-  EXPECT_EQ(b_own[operand - at(b_own)], 0);
 }
 
 TEST_F(Successor, PublishesACompletionThatWasNoted) {
@@ -263,6 +247,57 @@ TEST_F(Successor, StoresWhatAThreadHasNotStored) {
   was_interrupted(ipc::Mark::kNone, 1, 2);
   EXPECT_EQ(*target, 7) << "it was not begun";
   EXPECT_EQ(*last, 7);
+}
+
+// An atomic on memory that is reached, and the worker dies before it notes that a thread has
+// changed the operand. Others, whose jobs the thread had before and after this one, may have
+// changed it too.
+TEST_F(Successor, ChangesAReachedWordOnce) {
+  connect();
+  qp_a->attributes.timeout = 12;
+  qp_a->attributes.retry_cnt = 7;
+  qp_a->sender->attributes_changed();
+  const uint64_t addr = (at(b_own) + 7) / 8 * 8;
+  auto* const word = reinterpret_cast<uint64_t*>(b_own.data() + (addr - at(b_own)));
+  uint32_t sent = 0;
+  // As if the worker had died at `mark`, where `stood` was and `is` is now. Returns the answer.
+  const auto was_interrupted = [&](ipc::Mark mark, uint64_t stood, uint64_t is) {
+    b_is_mute = true;
+    *word = 100;
+    ipc::SendWqe add = remote(Opcode::kFetchAdd, addr, b_own_key);
+    add.rdma.compare_add = 5;
+    EXPECT_TRUE(a.post_send(*qp_a, add, {{kBase, 8, a_key}}));
+    EXPECT_TRUE(wait_for([&] { return *word == 105; }));
+    settle();
+    b_notes.go_back();
+    const uint32_t psn = sender(qp_b).responder().record().next_psn;
+    EXPECT_EQ(qp_b->block->storing, ipc::mark_word(ipc::Mark::kDone, psn));
+    EXPECT_EQ(qp_b->block->stood, 100u);
+    qp_b->block->storing = ipc::mark_word(mark, psn);
+    qp_b->block->stood = stood;
+    *word = is;
+    b_is_mute = false;
+    replace(qp_b);
+    ++sent;
+    EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() >= sent; }));
+    uint64_t answer = 0;
+    std::memcpy(&answer, a.memory(), sizeof answer);
+    return answer;
+  };
+  EXPECT_EQ(was_interrupted(ipc::Mark::kNone, 100, 40), 40u) << "another has this answer";
+  EXPECT_EQ(*word, 45u) << "it was not begun";
+  EXPECT_EQ(was_interrupted(ipc::Mark::kDone, 40, 50), 40u);
+  EXPECT_EQ(*word, 50u) << "it was changed, and again by others";
+  EXPECT_EQ(was_interrupted(ipc::Mark::kBegun, 40, 40), 40u);
+  EXPECT_EQ(*word, 45u) << "it was not changed";
+  EXPECT_EQ(was_interrupted(ipc::Mark::kBegun, 40, 45), 40u);
+  EXPECT_EQ(*word, 45u) << "it was changed";
+  EXPECT_THAT(statuses(*qp_a, sent), Each(WcStatus::kSuccess));
+  EXPECT_EQ(world.fabric.counters.requests_in_doubt, 0u);
+  (void)was_interrupted(ipc::Mark::kBegun, 40, 60);
+  EXPECT_EQ(*word, 60u);
+  EXPECT_EQ(statuses(*qp_a, sent).back(), WcStatus::kRetryExceeded) << "nobody knows";
+  EXPECT_EQ(world.fabric.counters.requests_in_doubt, 1u);
 }
 
 TEST_F(Successor, CompletesARequestWhoseAnswerWasNoted) {
