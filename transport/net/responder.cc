@@ -19,6 +19,8 @@ constexpr size_t kMostParts = 64;
 // Packets after which one that is behind its turn is taken for one ahead: of a peer whose last 16
 // million packets were lost.
 constexpr uint64_t kMostLate = 1u << 16;
+// A requester has at most half of all numbers on their way; the others are behind.
+constexpr uint32_t kMostBehind = 1u << 23;
 
 Opcode opcode_of(const wire::Packet& packet) {
   const wire::OperationInfo& about = wire::info(packet.operation);
@@ -345,6 +347,18 @@ bool Responder::has_room() {
   return true;
 }
 
+// Before `psns` more are executed: resources that the requester cannot ask for again, so that none
+// of a later request with the same number is taken for theirs.
+void Responder::forget_old(uint32_t psns) {
+  while (!resources_.empty()) {
+    const Resource& oldest = resources_.front();
+    const uint32_t behind = (expected_ - oldest.psn - oldest.count) & verbs::kPsnMask;
+    if (behind + psns <= kMostBehind) return;
+    resources_.pop_front();
+    ++first_resource_;
+  }
+}
+
 void Responder::execute_read(const wire::Packet& packet) {
   PeerRequest read;
   read.opcode = Opcode::kRdmaRead;
@@ -412,6 +426,7 @@ void Responder::finish(Verdict verdict, uint64_t original) {
       return refuse(syndrome_of(verdict));
   }
   const uint32_t psn = expected_;
+  forget_old(step_.psns);
   expected_ = psn_add(expected_, step_.psns);
   turn_ += step_.psns;
   said_gap_ = false;

@@ -184,6 +184,7 @@ class Responder {
   void execute_atomic(const wire::Packet& packet);
   [[nodiscard]] bool is_in_order(const wire::Packet& packet) const;
   [[nodiscard]] bool has_room();
+  void forget_old(uint32_t psns);
   void finish(Verdict verdict, uint64_t original);
   void repeat(const wire::Packet& packet);
   void answer_again(const Resource& resource, const wire::Packet& packet);

@@ -243,6 +243,36 @@ TEST_F(Responders, AnswerPartsOfReadsAgain) {
   EXPECT_THAT(give(read(0, 3000)), IsEmpty()) << "forgotten";
 }
 
+// Its number was that of another atomic, all numbers ago.
+TEST_F(Responders, AnswerNothingAgainThatIsLongAgo) {
+  const auto begin_behind = [this](uint32_t psns) {
+    Responder::Resource old;
+    old.request.opcode = Opcode::kFetchAdd;
+    old.request.rkey = kKey;
+    old.request.remote_addr = kMemoryAt;
+    old.psn = (kPsn - psns) & verbs::kPsnMask;
+    old.count = 1;
+    old.original = 77;
+    Responder::Record record;
+    record.next_psn = kPsn;
+    record.resources = 1;
+    c.b.responder.restore(record, {&old, 1});
+  };
+  begin_behind(1u << 24);
+  c.b.memory[0] = 5;
+  EXPECT_THAT(give(packet(Operation::kFetchAdd, 0)), ElementsAre("atomic 0"));
+  EXPECT_EQ(answers[0].original, 5u);
+  EXPECT_THAT(give(packet(Operation::kFetchAdd, 0)), ElementsAre("atomic 0"));
+  EXPECT_EQ(answers[0].original, 5u);
+  EXPECT_EQ(c.b.responder.record().first_resource, 1u);
+  // A requester has no more than half of all numbers on their way.
+  begin_behind(1u << 23);
+  (void)give(packet(Operation::kWriteOnly, 0, 1));
+  EXPECT_THAT(c.b.responder.resources(), SizeIs(1));
+  (void)give(packet(Operation::kWriteOnly, 1, 1));
+  EXPECT_THAT(c.b.responder.resources(), IsEmpty());
+}
+
 TEST_F(Responders, SendAnswersInTheOrderOfTheirRequests) {
   c.b.responder.receive(read(0, 2048));
   c.b.responder.receive(packet(Operation::kFetchAdd, 2));
