@@ -181,14 +181,17 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
   Message& message = messages_[begin_];
   if (message.failure != WcStatus::kSuccess || !may_begin(message)) return false;
   const uint32_t waiting = unanswered();
+  // With those whose answers are still being stored: another requester may have to ask for them
+  // again, and for all that is behind them.
+  const uint32_t kept = (next_ - record().oldest_psn) & verbs::kPsnMask;
   uint32_t room = kSpan;
   if (attributes_.reliable) {
-    if (waiting >= window_) return false;
-    room = window_ - waiting;
+    if (waiting >= window_ || kept >= kSpan / 2) return false;
+    room = std::min(window_ - waiting, kSpan / 2 - kept);
   }
   if (message.request.opcode == Opcode::kRdmaRead) {
     const uint32_t piece = (piece_end(message, next_) - next_) & verbs::kPsnMask;
-    if (piece > room && waiting > 0) return false;
+    if (piece > room && kept > 0) return false;
     room = piece;
   } else {
     room = std::min(room, most_burst_);

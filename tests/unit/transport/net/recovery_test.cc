@@ -417,6 +417,42 @@ TEST(Takeover, AnotherRequesterGoesOn) {
   EXPECT_EQ(c.b.memory[0], 1) << "the atomic was done once";
 }
 
+// What answers the first request is slow to be stored: no more goes ahead of it than another
+// requester can ask for again.
+TEST(Takeover, AnotherRequesterGoesOnBehindASlowStore) {
+  Connection c;
+  c.b.memory = pattern(c.b.memory.size(), 3);
+  c.a.hang_scatter = true;
+  c.a.post(read_from(0), Blob(100));
+  for (uint32_t i = 0; i < 100; ++i) c.a.post(write_to(1000 + i * 8192), pattern(8192, i));
+  c.settle();
+  EXPECT_EQ(c.a.requester.unanswered(), 0u);
+  const Requester::Record record = c.a.requester.record();
+  EXPECT_EQ((record.next_psn - record.oldest_psn) & verbs::kPsnMask, kSpan / 2);
+  c.a.hang_scatter = false;
+  c.a.restart();
+  EXPECT_TRUE(c.run(101));
+  EXPECT_THAT(c.a.completions, Each(Field(&Completion::status, WcStatus::kSuccess)));
+  EXPECT_EQ(c.a.posted[0].bytes, pattern(100, 3));
+  for (uint32_t i = 0; i < 100; ++i) {
+    const Blob written = pattern(8192, i);
+    EXPECT_TRUE(std::equal(written.begin(), written.end(), c.b.memory.begin() + 1000 + i * 8192));
+  }
+}
+
+// And when it is stored, the rest follows.
+TEST(Takeover, SlowStoresHoldTheRestBackUntilTheyAreDone) {
+  Connection c;
+  c.a.hang_scatter = true;
+  c.a.post(read_from(0), Blob(100));
+  for (uint32_t i = 0; i < 100; ++i) c.a.post(write_to(1000 + i * 8192), pattern(8192, i));
+  c.settle();
+  EXPECT_THAT(c.a.completions, SizeIs(0));
+  c.a.requester.scattered(0, 0, true);
+  c.a.pump();
+  EXPECT_TRUE(c.run(101));
+}
+
 TEST(Takeover, AnotherResponderGoesOn) {
   Connection c;
   c.a.post(add_to(0, 3), Blob(8));

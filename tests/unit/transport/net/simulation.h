@@ -250,6 +250,7 @@ class End final : public Requester::Memory, public Responder::Target {
     const auto store = [this, number, offset, part] {
       std::memcpy(&at(number).bytes.at(offset), part.data(), part.size());
     };
+    if (hang_scatter) return Access::kPending;
     if (!is_slow()) return store(), Access::kDone;
     after([this, number, offset, store] {
       store();
@@ -369,7 +370,7 @@ class End final : public Requester::Memory, public Responder::Target {
   std::vector<Received> received;
   Blob coming;
   double slow = 0;  // the part of accesses that is answered later
-  bool fail_scatter = false, revoked = false, no_buffers = false;
+  bool fail_scatter = false, hang_scatter = false, revoked = false, no_buffers = false;
   std::optional<uint32_t> fail_gather_at;
   int forgotten = 0, was_broken = 0;
   int kill_after = -1;  // moments; negative: never
