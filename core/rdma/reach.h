@@ -52,8 +52,7 @@ class Reach {
   };
   class Relaying;  // a relay that goes on
   // Called on the reach's thread just before the last part is stored, with kBegun and what stands
-  // there, in the first bytes of `stood`; and just after, with kDone and the same. Where a word
-  // stays as it is, with kDone only.
+  // there, in the first bytes of `stood`; and just after, with kDone and the same.
   using Marker = std::function<void(ipc::Mark how, uint64_t stood)>;
   struct Job {
     bool write = false;  // buffer -> memory; else memory -> buffer
@@ -62,8 +61,8 @@ class Reach {
     // Nothing is moved; `ok` tells whether the mappings permit it (core/rdma/mappings.h).
     bool only_asked = false;
     // With it, the only part is a word of eight bytes: what stands there goes to the buffer, and
-    // what this makes of it is written back. No other job's change falls in between. Runs on the
-    // reach's thread.
+    // what this makes of it is written back; if it is the same, `mark` says kDone only. No other
+    // job's change falls in between. Runs on the reach's thread.
     std::function<uint64_t(uint64_t old)> change;
     // The last part, of at most eight bytes, is what others notice.
     Marker mark;
