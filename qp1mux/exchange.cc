@@ -76,6 +76,10 @@ std::shared_ptr<Exchange> Exchange::restore(std::shared_ptr<EndpointState> endpo
   exchange->endpoint = std::move(endpoint);
   exchange->state = State::kIdle;
   if (!mux.exchanges.try_emplace(record.local_id, exchange).second) return nullptr;
+  // The vdevice of a peer in this process may not be attached yet.
+  exchange->foreign = record.remote ||
+                      (mux.owner(exchange->endpoint->setup.fabric, record.path.remote) != nullptr &&
+                       !mux.is_near(*exchange->endpoint, record.path.remote));
   exchange->enter(record.state);
   if (!record.active)
     exchange->know(record.datagram ? PeerKey::Kind::kSidr : PeerKey::Kind::kId, record.remote_id);
@@ -100,7 +104,7 @@ std::shared_ptr<Exchange> Exchange::restore(std::shared_ptr<EndpointState> endpo
 // `one`: 1, or -1 as an unsigned number.
 void Exchange::count(State at, uint32_t one) const {
   if (listener && is_waiting(at)) {
-    const EndpointState* const sender = asker ? asker.get() : remote ? nullptr : endpoint.get();
+    const EndpointState* const sender = asker ? asker.get() : foreign ? nullptr : endpoint.get();
     const auto waiting =
         listener->waiting_of.try_emplace(requester_name(sender, path.remote)).first;
     listener->waiting += one;
@@ -113,7 +117,7 @@ void Exchange::count(State at, uint32_t one) const {
   if (is_counted(at)) endpoint->connections += one;
   if (!is_pending(at)) return;
   endpoint->pending += one;
-  if (remote && !active) endpoint->strangers += one;
+  if (foreign && !active) endpoint->strangers += one;
   if (of_unproven) endpoint->unproven += one;
 }
 
@@ -129,6 +133,7 @@ void Exchange::enter(State next) {
 void Exchange::set_path(const Path& way) {
   path = way;
   remote = mux().owner(endpoint->setup.fabric, way.remote) == nullptr;
+  foreign = !mux().is_near(*endpoint, way.remote);
 }
 
 void Exchange::know(PeerKey::Kind kind, uint32_t number) {
@@ -157,14 +162,14 @@ void Exchange::post_repeated() {
 }
 
 // Any host may have sent a REQ in the name of a third one, which the repeated answers then reach.
-bool Exchange::is_answer_to_stranger() const { return remote && state == State::kRepSent; }
+bool Exchange::is_answer_to_stranger() const { return foreign && state == State::kRepSent; }
 
 void Exchange::prove_peer() const {
-  if (remote) endpoint->proven.add(path.remote, mux().clock.now());
+  if (foreign) endpoint->proven.add(path.remote, mux().clock.now());
 }
 
 bool Exchange::is_proven() const {
-  return !remote || endpoint->proven.has(path.remote, mux().clock.now());
+  return !foreign || endpoint->proven.has(path.remote, mux().clock.now());
 }
 
 void Exchange::repeat() {

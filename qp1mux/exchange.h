@@ -46,6 +46,9 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   base::TimePoint give_up{};
   uint8_t retries_left = 0;  // that MRAs may still use up
   uint32_t unasked = 0;      // repetitions to a stranger
+  // No memory leads to its peer, which is on another host or in another island of this one: anybody
+  // may send in its name, and `asker` is null.
+  bool foreign = false;
   bool of_unproven = false;  // its host was not proven when it asked
   bool held = false;         // see Connection::hold()
 
