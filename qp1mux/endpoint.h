@@ -8,9 +8,10 @@
 // Limits. A request (REQ, SIDR_REQ, raw MAD) takes a token from the sender's bucket; without one,
 // send_req() fails with EAGAIN, and a raw MAD is dropped and counted. On arrival it takes a token
 // from the destination's bucket for the sender's tenant. The number of requests that wait for an
-// answer on either side, and of all connections including those in TIMEWAIT, is limited too. A
-// vdevice of this host to which no memory leads counts as another host, because what comes in its
-// name comes by the network.
+// answer on either side, and of all connections including those in TIMEWAIT, is limited too. Of
+// either number, requests of other hosts have half at most, with those that came to nothing, whose
+// TIMEWAIT is 0.54 s at most. A vdevice of this host to which no memory leads counts as another
+// host, because what comes in its name comes by the network.
 //
 // A request between two vdevices of this host is charged to its sender. The destination is charged
 // only once it has accepted, and a listener has a separate backlog for each requesting tenant. So a

@@ -10,6 +10,9 @@ namespace {
 // How long a SIDR_REP is kept to answer repetitions of its SIDR_REQ.
 constexpr base::Duration kSidrLinger = std::chrono::milliseconds(500);
 constexpr uint8_t kMaxTimewait = 21;  // a code, 8.6 s: how long a peer can keep an id allocated
+// The same, 0.54 s, for a request of another host that came to nothing: what Linux asks for, and
+// long enough to answer repetitions.
+constexpr uint8_t kMaxTimewaitOfFruitless = 17;
 
 template <size_t N>
 void fill(uint8_t (&field)[N], PrivateData data) {
@@ -115,10 +118,16 @@ void Exchange::count(State at, uint32_t one) const {
     return;
   }
   if (is_counted(at)) endpoint->connections += one;
+  if (is_fruitless(at)) endpoint->fruitless += one;
   if (!is_pending(at)) return;
   endpoint->pending += one;
   if (foreign && !active) endpoint->strangers += one;
   if (of_unproven) endpoint->unproven += one;
+}
+
+// A request of another host that came to nothing.
+bool Exchange::is_fruitless(State at) const {
+  return at == State::kTimewait && foreign && !active && !stood;
 }
 
 void Exchange::enter(State next) {
@@ -235,7 +244,8 @@ void Exchange::enter_timewait() {
   enter(State::kTimewait);
   // After a rejection, the peer may try again with the same queue pair.
   if (!stood) forget(PeerKey::Kind::kQpn, remote_qpn);
-  mux().due.set(this, mux().clock.now() + std::min(timewait, time_of(kMaxTimewait)));
+  const base::Duration most = time_of(is_fruitless(state) ? kMaxTimewaitOfFruitless : kMaxTimewait);
+  mux().due.set(this, mux().clock.now() + std::min(timewait, most));
   mux().keep_time();
 }
 

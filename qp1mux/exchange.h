@@ -102,6 +102,7 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   void abandon();      // the Connection was destroyed
   void end_at_once();  // the endpoint detaches
   void on_due();
+  [[nodiscard]] bool is_fruitless(State at) const;
   // Adds `one` to what the state `at` is charged for.
   void count(State at, uint32_t one) const;
   void emit(const Event& event) const {

@@ -57,6 +57,7 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   uint32_t early = 0;
   uint32_t strangers = 0;  // of those pending, requests of other hosts
   uint32_t unproven = 0;   // of these, of hosts that were not proven when they asked
+  uint32_t fruitless = 0;  // requests of other hosts that came to nothing, in TIMEWAIT
   RawHandler* raw = nullptr;
   std::map<std::pair<uint64_t, std::optional<verbs::Gid>>, std::shared_ptr<ListenerState>>
       listeners;

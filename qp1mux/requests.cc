@@ -49,11 +49,14 @@ bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener,
   const auto waiting = listener.waiting_of.find(requester_name(sender, source));
   const bool has_backlog =
       (waiting == listener.waiting_of.end() ? 0 : waiting->second) < listener.backlog;
-  // Tenants of this host keep half of the room, however many other hosts there are.
-  const bool is_crowd =
-      sender == nullptr && endpoint.strangers >= endpoint.setup.limits.pending / 2;
+  // Tenants of this host and the connections that stand keep half of the room, however many other
+  // hosts there are.
+  const Limits& limits = endpoint.setup.limits;
+  const bool is_crowd = sender == nullptr &&
+                        (endpoint.strangers >= limits.pending / 2 ||
+                         endpoint.strangers + endpoint.fruitless >= (limits.connections + 1) / 2);
   // Who accepts holds a queue pair until the RTU, which a host that only asks never sends.
-  const bool is_flood = sender == nullptr && endpoint.unproven >= endpoint.setup.limits.unproven &&
+  const bool is_flood = sender == nullptr && endpoint.unproven >= limits.unproven &&
                         !endpoint.proven.has(source, endpoint.mux->clock.now());
   if (has_backlog && !is_crowd && !is_flood && endpoint.has_room()) return true;
   ++endpoint.counters.overloaded;

@@ -186,6 +186,65 @@ TEST_F(Foreign, EachHostIsCountedByItself) {
   EXPECT_TRUE(ask_from("10.0.0.67"));
 }
 
+// A request that its sender takes back at once is forgotten soon, whatever time it named.
+TEST_F(Foreign, WhatNeverStoodIsSoonForgotten) {
+  Letter letter = letter_of_silent(20);
+  server.answer = nullptr;
+  letter.mad.as<wire::CmReq>().primary.set_ack_timeout(31);
+  const Letter req = letter;
+  rig.inject(letter);
+  auto& rej = wire::begin<wire::CmRej>(letter.mad, 0x5eed);
+  rej.local_id = req.mad.as<wire::CmReq>().local_id;
+  rej.reason = static_cast<uint16_t>(RejectReason::kTimeout);
+  rig.inject(letter);
+  EXPECT_EQ(server.last().state(), State::kTimewait);
+  EXPECT_EQ(b.use().connections, 1u);
+  rig.run(milliseconds(600));
+  EXPECT_EQ(b.use().connections, 0u);
+  rig.inject(req);  // and what the vdevice refuses
+  ASSERT_THAT(server.sides, SizeIs(2));
+  server.last().connection.reset();
+  EXPECT_EQ(last_rej(), RejectReason::kConsumer);
+  EXPECT_EQ(b.use().connections, 1u);
+  rig.run(milliseconds(600));
+  EXPECT_EQ(b.use().connections, 0u);
+}
+
+// Until then they take half of the connections at most; neighbours and those who are connected have
+// the rest.
+TEST_F(Foreign, WhatNeverStoodLeavesRoom) {
+  b.set_limits({.connections = 8});
+  const Letter pattern = letter_of_silent(20);
+  server.answer = nullptr;
+  for (uint32_t i = 0; i < 20; ++i) {
+    Letter letter = pattern;
+    auto& message = letter.mad.as<wire::CmReq>();
+    message.local_id = message.qpn = 0x7000 + i;
+    letter.mad.header.transaction_id = 0x7000 + i;
+    rig.inject(letter);
+    auto& rej = wire::begin<wire::CmRej>(letter.mad, 0x5eed);
+    rej.local_id = 0x7000 + i;
+    rig.inject(letter);
+  }
+  EXPECT_EQ(b.use().connections, 4u);
+  EXPECT_EQ(b.counters().overloaded, 16u);
+  EXPECT_EQ(b.counters().crowded, 0u);
+  Endpoint c = attach(host_b, setup("c", 0xc), gid("10.0.0.3"));
+  agree();
+  Req asked = req();
+  asked.path.local = gid("10.0.0.3");
+  client.connection = c.connection(&client);
+  ASSERT_TRUE(client.connection.send_req(asked));
+  rig.run(milliseconds(1));
+  EXPECT_EQ(client.state(), State::kEstablished);
+  rig.run(milliseconds(600));
+  Side other;
+  confirm(other);
+  ask(other, req());
+  rig.run(milliseconds(1));
+  EXPECT_EQ(other.state(), State::kEstablished);
+}
+
 // Anybody on the network may send in its name.
 TEST_F(Foreign, AnotherIslandOfThisHostIsBoundAsAnotherHost) {
   Endpoint c = attach(host_b, setup("c", 0xc), gid("10.0.0.3"));
