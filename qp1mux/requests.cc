@@ -129,11 +129,13 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   if (known != nullptr && known->transaction == packet.mad.header.transaction_id)
     return on_request_again(*known, packet);
   // Anybody can guess these numbers of another host. So a new connection of the same queue pair
-  // must be proven first, in on_rtu(), and one of the same id ends nothing.
+  // must be proven first, in on_rtu(), and one of the same id ends nothing. Nor does a request that
+  // is not proven keep the host itself from asking.
   bool contests = false;
   if (known == nullptr) {
     known = by_peer({&endpoint, packet.source, message.qpn, PeerKey::Kind::kQpn});
-    contests = known != nullptr && sender == nullptr && known->state == State::kEstablished;
+    contests = known != nullptr && sender == nullptr &&
+               (known->state == State::kEstablished || (!known->active && !known->stood));
   }
   if (known != nullptr && !contests) {
     refuse(wire::RejectReason::kStaleConnection);

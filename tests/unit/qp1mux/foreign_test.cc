@@ -120,6 +120,44 @@ TEST_F(Foreign, ARejThatNamesNoIdEndsNoConnection) {
   EXPECT_EQ(b.counters().strays, 2u);
 }
 
+// A REQ in the name of a host, with the queue pair that the host will connect next, may come first.
+TEST_F(Foreign, AReqThatIsNotProvenKeepsNobodyOut) {
+  for (const bool known : {false, true}) {
+    if (known) {  // the host has been here
+      establish();
+      client.connection.reset();
+      rig.run(kMinute);
+    }
+    Letter letter = letter_of_silent(20, "10.0.0.1");
+    server.answer = nullptr;
+    const Req asked = req();
+    letter.mad.as<wire::CmReq>().local_id = 0x5eed;
+    letter.mad.as<wire::CmReq>().qpn = asked.qpn;
+    letter.mad.header.transaction_id = 0x5eed;
+    rig.inject(letter);
+    Side& forged = server.last();
+    ASSERT_EQ(forged.state(), State::kReqReceived);
+    Side second;
+    agree();
+    confirm(second);
+    ask(second, asked);
+    rig.run(milliseconds(1));
+    EXPECT_EQ(second.state(), State::kEstablished);
+    EXPECT_EQ(server.last().state(), State::kEstablished);
+    ASSERT_TRUE(forged.connection.send_rep(rep()));
+    rig.run(kMinute);
+    EXPECT_THAT(forged.events, ElementsAre(EventKind::kRejReceived)) << "of the host itself";
+    EXPECT_EQ(server.last().state(), State::kEstablished);
+    // The connection that stands has the queue pair: another one must be proven.
+    Letter again = letter;
+    again.mad.as<wire::CmReq>().local_id = 0x5eee;
+    again.mad.header.transaction_id = 0x5eee;
+    rig.inject(again);
+    rig.run(kMinute);
+    EXPECT_EQ(second.state(), State::kEstablished);
+  }
+}
+
 // Two vdevices of one host are connected. In the name of one of them a REQ of its queue pair and a
 // DREQ that would end the connection come from the network.
 TEST_F(Foreign, NobodyOnTheNetworkSpeaksForAVdeviceOfThisHost) {
