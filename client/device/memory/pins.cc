@@ -21,14 +21,15 @@ namespace {
 
 constexpr int kXdp = 44;  // AF_XDP
 
-constexpr std::array<std::string_view, 8> kPinners{"anon_inode:[io_uring]",
+constexpr std::array<std::string_view, 9> kPinners{"anon_inode:[io_uring]",
                                                    "anon_inode:[userfaultfd]",
                                                    "/dev/vfio/",
                                                    "anon_inode:[vfio",
                                                    "/dev/nvidia",
                                                    "/dev/kfd",
                                                    "/dev/dri/",
-                                                   "/dev/vhost-"};
+                                                   "/dev/vhost-",
+                                                   "/dev/infiniband/uverbs"};  // an adapter
 
 // Of descriptor `fd`. Programs have thousands of sockets, and each registration asks for all, so
 // the target's name, which takes the kernel longest, is read only where its type does not decide.
