@@ -330,10 +330,11 @@ struct Qp {
   rdma::KnownRegion known;  // of this process's regions
   KnownStretch source;      // the same, cached by plain.cc
 
-  // Guards `polled`; the posted entries in [polled, sq_tail) are settled.
+  // Guards the next two; the posted entries in [polled, sq_tail) are settled.
   base::SpinLock poll_mutex;
   std::atomic<uint32_t> polled = 0;
-  std::vector<PostedSend> posted;  // by slot
+  std::atomic<bool> keys_ended = false;  // by requests that no poll saw: see free_unsignaled()
+  std::vector<PostedSend> posted;        // by slot
 
   base::SpinLock recv_mutex;  // guards the next two
   uint32_t rq_head = 0;
@@ -506,7 +507,8 @@ bool execute(Qp& qp, rdma::WorkRequest& request);  // true: done and its result 
 // plain.cc: posts and executes the requests at the beginning of the list that qualify for the fast
 // path. Returns the rest; nullptr: none.
 ibv_send_wr* execute_plainly(Qp& qp, ibv_send_wr* wr);
-// post.cc: frees the slots of unsignaled requests that succeeded, which no poll may ever do.
+// post.cc: frees the slots of unsignaled requests that succeeded, which no poll may ever do. If one
+// of them has ended a key, the next poll waits for peers that still store, as if it had found it.
 void free_unsignaled(Qp& qp);
 // How many more requests may be posted.
 [[nodiscard]] inline uint32_t room_of(Qp& qp) {

@@ -51,8 +51,21 @@ constexpr uint16_t kPort = 18630;
   std::_Exit(1);
 }
 
-enum class Way : uint8_t { kErr, kReset, kDestroy, kDereg, kFlush, kReregister, kUnbind, kCount };
-constexpr const char* kWays[] = {"ERR", "RESET", "destroy", "dereg", "flush", "rereg", "unbind"};
+enum class Way : uint8_t {
+  kErr,
+  kReset,
+  kDestroy,
+  kDereg,
+  kFlush,
+  kReregister,
+  kUnbind,
+  kUnbindUnsignaled,  // a later request shows that it is done
+  kCount
+};
+constexpr const char* kWays[] = {"ERR",   "RESET", "destroy", "dereg",
+                                 "flush", "rereg", "unbind",  "unsignaled"};
+
+bool unbinds(Way way) { return way == Way::kUnbind || way == Way::kUnbindUnsignaled; }
 enum class Message : uint8_t { kWrite, kSend, kRead, kCount };
 constexpr const char* kMessageNames[] = {"WRITE", "SEND", "READ"};
 
@@ -68,6 +81,7 @@ bool is_possible(const Kind& kind, bool stop) {
     case Way::kFlush:  // gives the receive, or the READ's memory, back
       return kind.message != Message::kWrite;
     case Way::kUnbind:
+    case Way::kUnbindUnsignaled:
       return kind.message == Message::kWrite;
     default:
       return kind.message != Message::kRead;
@@ -145,7 +159,9 @@ class Program {
         context_ = ibv_open_device(list[i]);
     if (context_ == nullptr) fail("ibv_open_device %s", device);
     side_.pd = ibv_alloc_pd(context_);
-    side_.cq = ibv_create_cq(context_, 64, nullptr, nullptr, 0);
+    channel_ = ibv_create_comp_channel(context_);
+    if (channel_ == nullptr) fail("ibv_create_comp_channel");
+    side_.cq = ibv_create_cq(context_, 64, nullptr, channel_, 0);
     if (side_.pd == nullptr || side_.cq == nullptr) fail("make objects");
     if (ibv_query_gid(context_, 1, gid_index, &gid_) != 0) fail("ibv_query_gid");
     in_place_ = map(kInPlace, -1);
@@ -212,7 +228,7 @@ class Program {
       if (owns) talk_.put(go_on);
     }
     if (!owns) return;
-    std::printf("%-8s %-6s %-8s %2d rounds, %d ended in the middle\n",
+    std::printf("%-10s %-6s %-8s %2d rounds, %d ended in the middle\n",
                 kWays[static_cast<int>(kind.way)], kMessageNames[static_cast<int>(kind.message)],
                 kind.reached ? "reached" : "in place", rounds, in_the_middle);
     std::fflush(stdout);
@@ -231,7 +247,7 @@ class Program {
     if (side_.qp == nullptr) fail("ibv_create_qp");
     Info mine{side_.qp->qp_num, side_.mr->rkey, reinterpret_cast<uint64_t>(memory_), gid_,
               ::getpid()};
-    if (kind.way == Way::kUnbind && owns) {
+    if (unbinds(kind.way) && owns) {
       side_.mw = ibv_alloc_mw(side_.pd, IBV_MW_TYPE_2);
       if (side_.mw == nullptr) fail("ibv_alloc_mw");
       mine.rkey = ibv_inc_rkey(side_.mw->rkey);
@@ -383,20 +399,50 @@ class Program {
         while (left-- > 0) (void)side_.completion();
         return;
       }
-      case Way::kUnbind: {
-        ibv_send_wr wr{}, *bad = nullptr;
-        wr.opcode = IBV_WR_LOCAL_INV;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        wr.invalidate_rkey = side_.mw->rkey;
-        if (ibv_post_send(side_.qp, &wr, &bad) != 0) fail("post LOCAL_INV");
-        // A message that the key no longer permits may have moved the queue pair to ERR before.
-        const ibv_wc_status status = side_.completion().status;
-        if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) fail("LOCAL_INV");
-        return;
-      }
+      case Way::kUnbind:
+        return unbind();
+      case Way::kUnbindUnsignaled:
+        return unbind_unsignaled();
       case Way::kCount:
         break;
     }
+  }
+
+  void post_invalidation(unsigned flags) const {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.send_flags = flags;
+    wr.invalidate_rkey = side_.mw->rkey;
+    if (ibv_post_send(side_.qp, &wr, &bad) != 0) fail("post LOCAL_INV");
+  }
+
+  void unbind() const {
+    post_invalidation(IBV_SEND_SIGNALED);
+    await_invalidation();
+  }
+
+  // The next request finds the queue full, so the slot of the invalidation is freed before a poll
+  // comes to it.
+  void unbind_unsignaled() const {
+    if (ibv_req_notify_cq(side_.cq, 0) != 0) fail("ibv_req_notify_cq");
+    post_invalidation(0);
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.opcode = IBV_WR_RDMA_WRITE;  // of no bytes, so it needs no key
+    wr.send_flags = IBV_SEND_SIGNALED;
+    while (ibv_post_send(side_.qp, &wr, &bad) == 0) {
+    }
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(channel_, &cq, &context) != 0) fail("ibv_get_cq_event");
+    ibv_ack_cq_events(cq, 1);
+    (void)ibv_post_send(side_.qp, &wr, &bad);
+    await_invalidation();
+  }
+
+  void await_invalidation() const {
+    // A message that the key no longer permits may have moved the queue pair to ERR before.
+    const ibv_wc_status status = side_.completion().status;
+    if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) fail("LOCAL_INV");
   }
 
   void send_nonsense() const {
@@ -419,6 +465,7 @@ class Program {
   }
 
   ibv_context* context_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
   Side side_{};
   const int gid_index_;
   ibv_gid gid_{};

@@ -157,9 +157,12 @@ void free_unsignaled(Qp& qp) {
   const std::lock_guard lock(qp.poll_mutex);
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
   uint32_t polled = qp.polled.load(std::memory_order_relaxed);
-  while (polled != tail && !qp.posted[polled & (qp.sq_depth - 1)].signaled &&
-         qp.results[polled & (qp.sq_depth - 1)].status == IBV_WC_SUCCESS)
-    ++polled;
+  for (; polled != tail; ++polled) {
+    const uint32_t slot = polled & (qp.sq_depth - 1);
+    if (qp.posted[slot].signaled || qp.results[slot].status != IBV_WC_SUCCESS) break;
+    if (verbs::is_local(static_cast<Opcode>(qp.posted[slot].opcode)))
+      qp.keys_ended.store(true, std::memory_order_relaxed);
+  }
   qp.polled.store(polled, std::memory_order_release);
 }
 

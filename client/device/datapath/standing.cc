@@ -139,19 +139,21 @@ void look_for_sends(const Cq& cq, Qp& qp) {
 
 // The results of executed requests, in order; skips unsignaled successes.
 int take_sends(const Cq& cq, Qp& qp, int count, ibv_wc* wc) {
-  if (qp.send_cq() != &cq || qp.polled.load(std::memory_order_relaxed) == qp.sends_due) return 0;
+  if (qp.send_cq() != &cq || (qp.polled.load(std::memory_order_acquire) == qp.sends_due &&
+                              !qp.keys_ended.load(std::memory_order_relaxed)))
+    return 0;
   const std::lock_guard lock(qp.poll_mutex);
   const uint32_t tail = qp.sends_due;
   uint32_t polled = qp.polled.load(std::memory_order_relaxed);
   // Whoever posts has freed some, or the daemon has withdrawn the ring.
-  if (tail - polled > qp.sq_depth) return 0;
+  const int most = tail - polled > qp.sq_depth ? 0 : count;
   const uint32_t mask = qp.sq_depth - 1;
   const PostedSend* const all_posted = qp.posted.data();
   const ipc::SendResult* const results = qp.results;
   const uint32_t qp_num = qp.ibv.qp_base.qp_num;
   int got = 0;
-  bool keys_ended = false;
-  while (polled != tail && got < count) {
+  bool keys_ended = qp.keys_ended.load(std::memory_order_relaxed);
+  while (polled != tail && got < most) {
     const PostedSend posted = all_posted[polled & mask];
     const ipc::SendResult result = results[polled & mask];
     if (result.status != IBV_WC_SUCCESS && !qp.errors_due) break;
@@ -173,7 +175,9 @@ int take_sends(const Cq& cq, Qp& qp, int count, ibv_wc* wc) {
                  0};
   }
   qp.polled.store(polled, std::memory_order_release);
-  if (keys_ended) qp.send_cq()->keys_ended = true;
+  if (!keys_ended) return got;
+  qp.keys_ended.store(false, std::memory_order_relaxed);
+  qp.send_cq()->keys_ended = true;
   return got;
 }
 
