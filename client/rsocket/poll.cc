@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "client/dial/export.h"
 #include "client/rsocket/rsocket.h"
@@ -14,25 +17,44 @@ namespace vrdma::client {
 
 // Wakes sleeping threads, so that they check again.
 void RSocket::nudge() {
-  if (sleepers_ == 0 || nudged_) return;
-  nudged_ = ::eventfd_write(nudge_.get(), 1) == 0;
+  if (sleepers_ == 0) return;
+  ++nudges_;
+  to_rise_ = sleepers_;
+  if (!nudged_) nudged_ = ::eventfd_write(nudge_.get(), 1) == 0;
+}
+
+RSocket::Began RSocket::lie_down() {
+  ++sleepers_;
+  return nudges_;
+}
+
+void RSocket::get_up(Began began) {
+  --sleepers_;
+  if (!nudged_ || began == nudges_ || --to_rise_ > 0) return;
+  eventfd_t count = 0;
+  (void)::eventfd_read(nudge_.get(), &count);
+  nudged_ = false;
 }
 
 int RSocket::sleep(Lock& lock, int timeout) {
+  // Also if the thread is cancelled in poll(2).
+  struct Sleeping {
+    RSocket& socket;
+    Lock& lock;
+    const Began began;
+    ~Sleeping() {
+      lock.lock();
+      socket.get_up(began);
+    }
+  };
+  const Sleeping sleeping{*this, lock, lie_down()};
   lock.unlock();
   pollfd self{epoll_.get(), POLLIN, 0};
   const int ready = ::poll(&self, 1, timeout);
-  const int error = ready < 0 ? -errno : 0;
-  lock.lock();
-  return error;
+  return ready < 0 ? -errno : 0;
 }
 
-void RSocket::rise() {
-  if (--sleepers_ == 0 && nudged_) {
-    eventfd_t count = 0;
-    (void)::eventfd_read(nudge_.get(), &count);
-    nudged_ = false;
-  }
+void RSocket::resume() {
   disarm();
   take_events();
   process();
@@ -47,18 +69,24 @@ short RSocket::poll(short events) {
   return events_now(events);
 }
 
-short RSocket::begin_sleep(short events) {
+short RSocket::begin_sleep(short events, Began* began) {
   const Lock lock(mutex_);
   arm();
   take_events();
   const short now = events_now(events);
-  if (now == 0) ++sleepers_;
+  if (now == 0) *began = lie_down();
   return now;
 }
 
-void RSocket::end_sleep() {
+void RSocket::end_sleep(Began began) {
   const Lock lock(mutex_);
-  rise();
+  get_up(began);
+  resume();
+}
+
+void RSocket::abandon_sleep(Began began) {
+  const Lock lock(mutex_);
+  get_up(began);
 }
 
 namespace {
@@ -69,7 +97,14 @@ class Poll {
  public:
   Poll(pollfd* fds, nfds_t count) : fds_(fds), asked_(fds, fds + count), sockets_(count) {
     for (size_t i = 0; i < count; ++i)
-      if (fds[i].fd >= 0) sockets_[i] = RSocket::try_find(fds[i].fd);
+      if (fds[i].fd >= 0) sockets_[i].socket = RSocket::try_find(fds[i].fd);
+  }
+  Poll(const Poll&) = delete;
+  Poll& operator=(const Poll&) = delete;
+  // The thread may be cancelled in poll(2).
+  ~Poll() {
+    for (const Polled& each : std::span(sockets_).first(asleep_))
+      if (each.socket != nullptr) each.socket->abandon_sleep(each.began);
   }
 
   // `timeout` in ms; negative: no limit. Result as of poll(2).
@@ -99,13 +134,13 @@ class Poll {
     int found = 0;
     for (size_t i = 0; i < asked_.size(); ++i) {
       // poll(2) ignores a negative descriptor.
-      asked_[i].fd = sockets_[i] != nullptr ? -1 : fds_[i].fd;
+      asked_[i].fd = sockets_[i].socket != nullptr ? -1 : fds_[i].fd;
       asked_[i].events = fds_[i].events;
     }
     if (::poll(asked_.data(), asked_.size(), 0) < 0) return -1;
     for (size_t i = 0; i < asked_.size(); ++i) {
-      fds_[i].revents =
-          sockets_[i] != nullptr ? sockets_[i]->poll(fds_[i].events) : asked_[i].revents;
+      RSocket* const socket = sockets_[i].socket.get();
+      fds_[i].revents = socket != nullptr ? socket->poll(fds_[i].events) : asked_[i].revents;
       if (fds_[i].revents != 0) ++found;
     }
     return found;
@@ -113,27 +148,34 @@ class Poll {
 
   // Sleeps until something may have happened.
   int sleep(int timeout) {
-    size_t asleep = 0;
     bool ready = false;
-    for (; asleep < sockets_.size() && !ready; ++asleep) {
-      if (sockets_[asleep] == nullptr) continue;
-      asked_[asleep].fd = sockets_[asleep]->fd();
-      asked_[asleep].events = POLLIN;
-      ready = sockets_[asleep]->begin_sleep(fds_[asleep].events) != 0;
+    for (asleep_ = 0; asleep_ < sockets_.size(); ++asleep_) {
+      auto& [socket, began] = sockets_[asleep_];
+      if (socket == nullptr) continue;
+      asked_[asleep_].fd = socket->fd();
+      asked_[asleep_].events = POLLIN;
+      ready = socket->begin_sleep(fds_[asleep_].events, &began) != 0;
+      if (ready) break;
     }
     int slept = 0;
     if (!ready) slept = ::poll(asked_.data(), asked_.size(), timeout);
     const int why = errno;
-    if (ready) --asleep;  // the last one did not begin to sleep
-    for (size_t i = 0; i < asleep; ++i)
-      if (sockets_[i] != nullptr) sockets_[i]->end_sleep();
+    while (asleep_ > 0) {
+      const Polled& last = sockets_[--asleep_];
+      if (last.socket != nullptr) last.socket->end_sleep(last.began);
+    }
     errno = why;
     return slept;
   }
 
+  struct Polled {
+    std::shared_ptr<RSocket> socket;  // nullptr: another descriptor
+    RSocket::Began began = 0;
+  };
   pollfd* fds_;
   std::vector<pollfd> asked_;
-  std::vector<std::shared_ptr<RSocket>> sockets_;
+  std::vector<Polled> sockets_;
+  size_t asleep_ = 0;  // of those, the first sleep
 };
 
 bool has(const fd_set* set, int fd) { return set != nullptr && FD_ISSET(fd, set); }

@@ -5,9 +5,11 @@
 // process: an event of rdma_cm, a completion, or a nudge by another thread. A thread waits on it
 // only before it sleeps.
 //
+// The descriptor stays readable by a nudge until all threads have risen that slept when it came:
+// one that checks in vain sleeps again before the others have run.
+//
 // Errors are negative errno values, as for the call of sockets(7). Any thread; calls for one socket
 // are serialized, and a sleeping thread holds no lock.
-// one socket take turns, and a thread that sleeps holds no lock.
 #pragma once
 
 #include <poll.h>
@@ -81,10 +83,13 @@ class RSocket {
 
   // poll.cc. The result of poll(2) now.
   [[nodiscard]] short poll(short events);
+  // The number of nudges that came before a thread began to sleep.
+  using Began = uint64_t;
   // The same; if there are no events, the descriptor becomes readable when that may have changed,
-  // until end_sleep().
-  [[nodiscard]] short begin_sleep(short events);
-  void end_sleep();
+  // until end_sleep(), or abandon_sleep() of a thread that is cancelled (pthreads(7)).
+  [[nodiscard]] short begin_sleep(short events, Began* began);
+  void end_sleep(Began began);
+  void abandon_sleep(Began began);
 
  protected:
   using Lock = std::unique_lock<std::mutex>;
@@ -123,8 +128,10 @@ class RSocket {
   int wait(Lock& lock, bool nonblocking, const timeval& limit, Test test,
            Signals signals = Signals::kMayEnd);
   int sleep(Lock& lock, int timeout);
-  void rise();   // after sleep
-  void nudge();  // sleeping threads check again
+  void resume();  // after sleep
+  void nudge();   // sleeping threads check again
+  Began lie_down();
+  void get_up(Began began);
 
   const int domain_, type_;
   const pid_t maker_ = ::getpid();
@@ -133,7 +140,9 @@ class RSocket {
   base::Fd epoll_;
   base::Fd nudge_;  // an eventfd
   uint32_t sleepers_ = 0;
-  bool nudged_ = false;
+  Began nudges_ = 0;      // that have come
+  bool nudged_ = false;   // the eventfd is readable
+  uint32_t to_rise_ = 0;  // sleepers that began before the last nudge, if nudged_
 
   rdma_event_channel* channel_ = nullptr;
   bool closed_ = false;
@@ -177,9 +186,8 @@ int RSocket::wait(Lock& lock, bool nonblocking, const timeval& limit, Test test,
       if (left <= 0) return -EAGAIN;
       timeout = static_cast<int>(std::min<int64_t>(left, 1 << 30));
     }
-    ++sleepers_;
     const int error = sleep(lock, timeout);
-    rise();
+    resume();
     if (test()) return 0;
     const bool again =
         error == -EINTR && (signals == Signals::kPass || (!limited && base::handlers_restart()));

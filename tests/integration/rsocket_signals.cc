@@ -1,15 +1,18 @@
 // rsocket_signals wait ADDRESS PORT: blocking calls on sockets over RDMA while signals arrive, at
-// both ends of connections to itself, and until their thread is cancelled.
+// both ends of connections to itself, until their thread is cancelled, and by several threads.
 // rsocket_signals take ADDRESS PORT LENGTH...: accepts a connection for each LENGTH, which must
 // bring that many bytes before it ends. rsocket_signals leave ADDRESS PORT LENGTH
 // close|shutdown|half: sends LENGTH bytes, and closes the socket while signals arrive, after a
 // shutdown of nothing, both directions or its own.
 #include <arpa/inet.h>
+#include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -17,9 +20,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -118,6 +123,119 @@ void receive_all(int fd, size_t length) {
   check(result == PTHREAD_CANCELED && sleeper.unwound, "the thread was cancelled");
 }
 
+// Threads that wait for a byte each, at one socket.
+class Readers {
+ public:
+  Readers(int fd, bool polls) : fd_(fd), polls_(polls) {
+    for (Reader& each : readers_) {
+      each.all = this;
+      check(pthread_create(&each.thread, nullptr, run, &each) == 0, "pthread_create");
+    }
+  }
+  Readers(const Readers&) = delete;
+  Readers& operator=(const Readers&) = delete;
+
+  // Until those that have no byte yet sleep.
+  void await(int done) const {
+    const auto is_asleep = [](const Reader& each) {
+      const int id = each.id;
+      if (id == 0) return false;
+      char text[512] = {};
+      FILE* const file =
+          std::fopen(("/proc/self/task/" + std::to_string(id) + "/stat").c_str(), "r");
+      if (file == nullptr) return true;  // it has ended
+      const bool read = std::fread(text, 1, sizeof text - 1, file) > 0;
+      std::fclose(file);
+      const char* const state = std::strrchr(text, ')');
+      return read && state != nullptr && state[2] == 'S';
+    };
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (done_ != done || !std::all_of(readers_.begin(), readers_.end(), is_asleep)) {
+      check(std::chrono::steady_clock::now() < end, "threads that wait for a byte sleep");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  // One of those that still wait.
+  void cancel() {
+    const auto one = std::find_if(readers_.begin(), readers_.end(),
+                                  [](const Reader& each) { return !each.done; });
+    check(pthread_cancel(one->thread) == 0, "pthread_cancel");
+    end(*one);
+    one->done = true;
+  }
+  void join() {
+    for (Reader& each : readers_) end(each);
+  }
+
+ private:
+  struct Reader {
+    Readers* all = nullptr;
+    pthread_t thread{};
+    std::atomic<int> id = 0;
+    std::atomic<bool> done = false;
+    bool joined = false;
+  };
+  static void* run(void* argument) {
+    auto* const self = static_cast<Reader*>(argument);
+    self->id = static_cast<int>(::gettid());
+    self->all->read();
+    self->done = true;
+    ++self->all->done_;
+    return nullptr;
+  }
+  void read() const {
+    char byte = 0;
+    if (!polls_) return check(rrecv(fd_, &byte, 1, 0) == 1, "rrecv of one of several threads");
+    for (;;) {
+      pollfd one{fd_, POLLIN, 0};
+      check(rpoll(&one, 1, -1) == 1, "rpoll of one of several threads");
+      if (rrecv(fd_, &byte, 1, MSG_DONTWAIT) == 1) return;
+      check(errno == EAGAIN, "rrecv after rpoll");
+    }
+  }
+  static void end(Reader& reader) {
+    if (!std::exchange(reader.joined, true)) (void)pthread_join(reader.thread, nullptr);
+  }
+
+  const int fd_;
+  const bool polls_;
+  std::atomic<int> done_ = 0;
+  std::array<Reader, 4> readers_;
+};
+
+// They take no processor time while there is nothing to read.
+void expect_idle(const char* what) {
+  constexpr int kMost = 100'000'000, kWhile = 300'000'000;  // ns
+  const auto used = [] {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  };
+  const auto before = used();
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kWhile));
+  check(used() - before < kMost, what);
+}
+
+void wait_together(int from, int to, bool polls) {
+  Readers readers(to, polls);
+  readers.await(0);
+  check(rsend(from, "1", 1, 0) == 1, "rsend to several threads");
+  readers.await(1);
+  expect_idle("three threads that wait at one socket spin");
+  int done = 1;
+#ifndef __SANITIZE_ADDRESS__
+  readers.cancel();
+#else
+  check(rsend(from, "2", 1, 0) == 1, "rsend to three threads");
+  readers.await(++done);
+#endif
+  check(rsend(from, "3", 1, 0) == 1, "rsend to two threads");
+  readers.await(++done);
+  expect_idle("a thread spins that waits where others have waited");
+  check(rsend(from, "4", 1, 0) == 1, "rsend to one thread");
+  readers.join();
+}
+
 // ---- wait ---------------------------------------------------------------------------------------
 
 void wait(const sockaddr_in& address) {
@@ -154,6 +272,9 @@ void wait(const sockaddr_in& address) {
 #ifndef __SANITIZE_ADDRESS__  // it reports the unwinding of a cancelled thread as an overflow
   expect_cancelled(second);
 #endif
+
+  wait_together(client, to, false);
+  wait_together(client, to, true);
 
   const std::vector<char> many(1U << 22, 'y');
   size_t before = 0;
