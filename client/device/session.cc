@@ -62,6 +62,7 @@ int Session::call(ipc::Call call, uint32_t handle) {
 }
 
 void Session::goodbye(ipc::Word& serving) {
+  const Uncancelled whole;
   const std::lock_guard lock(mutex_);
   say_goodbye(serving);
   ::shutdown(fd(), SHUT_RDWR);

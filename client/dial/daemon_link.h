@@ -5,6 +5,8 @@
 // new one, and the pending request is repeated on it. From then on another daemon may take the
 // session over: the link sends kResume until a daemon accepts it, or until the grace period ends.
 // Then the link repeats the one-way requests (told_) and the request that is still unanswered.
+//
+// A thread is not cancelled meanwhile.
 #pragma once
 
 #include <poll.h>
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "client/dial/dial.h"
+#include "client/dial/uncancelled.h"
 #include "core/base/fd.h"
 #include "core/ipc/socket.h"
 
@@ -37,6 +40,7 @@ class DaemonLink {
   // Connects to the socket at `path`. 0, or the errno of connect(2). `waits`: for a daemon that is
   // being started again.
   int open(std::string path, bool waits = false) {
+    const Uncancelled whole;
     path_ = std::move(path);
     auto socket = newcomer_.begin(path_, waits);
     if (!socket) return socket.error().code();
@@ -90,6 +94,7 @@ class DaemonLink {
   // them is in a long execve(2). Such a request is repeated.
   int converse(Request& request, Reply* reply, const std::vector<int>& sent,
                std::vector<base::Fd>* received, bool wait) {
+    const Uncancelled whole;
     constexpr int kMostRepetitions = 50;
     constexpr std::chrono::milliseconds kPause(100);
     for (int repetitions = 0;; ++repetitions) {
@@ -108,6 +113,7 @@ class DaemonLink {
   // unless a later reply, or `last_done` for numbered requests, shows that it is done. 0; EIO;
   // EAGAIN: too many since the last reply. Under mutex_.
   int tell_now(Request& request, bool numbered) {
+    const Uncancelled whole;
     constexpr size_t kMost = 64;
     if (told_.size() == kMost) return EAGAIN;
     request.sequence = numbered ? next_sequence() : 0;
@@ -121,6 +127,7 @@ class DaemonLink {
   // the request now, not only with the next call, which the program may make much later. Under
   // mutex_.
   void pass_on_told() {
+    const Uncancelled whole;
     constexpr std::chrono::milliseconds kMost(100);
     pollfd state{socket_.get(), 0, 0};
     if (state_ != State::kKnown || ::poll(&state, 1, 0) == 0) return;
@@ -164,6 +171,7 @@ class DaemonLink {
 
   // Tries once. Blocks only in state kNew. Under mutex_.
   Resumed try_daemon() {
+    const Uncancelled whole;
     if (is_lost()) return Resumed::kNever;
     if (state_ == State::kNew) {
       auto socket = newcomer_.again(path_);

@@ -1,4 +1,5 @@
-// Calls the functions of virtual.h from C: catches their exceptions and sets errno.
+// Calls the functions of virtual.h from C: catches their exceptions and sets errno. None of them is
+// a cancellation point.
 //
 // rdma-core's providers set errno for verbs that return it, and programs print it with perror(3).
 // The functions of the data path (poll_cq, post_*, req_notify_cq) are called directly: they
@@ -9,6 +10,8 @@
 #include <exception>
 #include <type_traits>
 
+#include "client/dial/uncancelled.h"
+
 namespace vrdma::client {
 
 template <auto Function>
@@ -17,6 +20,7 @@ struct Guard;
 template <class Result, class... Args, Result (*Function)(Args...)>
 struct Guard<Function> {
   static Result call(Args... args) {
+    const Uncancelled whole;
     try {
       if constexpr (std::is_same_v<Result, int>) {
         const int error = Function(args...);
@@ -25,7 +29,7 @@ struct Guard<Function> {
       } else {
         return Function(args...);
       }
-    } catch (const std::exception&) {  // does not catch the forced unwinding of thread cancellation
+    } catch (const std::exception&) {
       errno = ENOMEM;
       if constexpr (std::is_pointer_v<Result>)
         return nullptr;

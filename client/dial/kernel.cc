@@ -7,7 +7,8 @@
 // ../rspreload/librspreload.map that the libraries call; tests/lint/kernel_calls.py checks that
 // they import none of them.
 //
-// Errors, EINTR and cancellation are those of libc. A separate translation unit, because waiting()
+// Errors, EINTR and cancellation are those of libc, except that close() is no cancellation point,
+// because destructors call it. A separate translation unit, because waiting()
 // must not be inlined into a function with cleanup: syscall(2) is declared nothrow, so the compiler
 // would omit the cleanup.
 #include <fcntl.h>
@@ -46,7 +47,7 @@ int control(int fd, int command, intptr_t argument) {
 
 extern "C" {
 
-int close(int fd) { return static_cast<int>(waiting(SYS_close, fd)); }
+int close(int fd) { return static_cast<int>(::syscall(SYS_close, fd)); }
 ssize_t read(int fd, void* buffer, size_t length) { return waiting(SYS_read, fd, buffer, length); }
 
 int poll(pollfd* fds, nfds_t count, int timeout) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 
+#include "client/dial/uncancelled.h"
 #include "client/verbs/real.h"
 
 extern "C" {
@@ -125,6 +126,7 @@ bool is_virtual(const ibv_device* device) { return device->_ops._dummy1 == marke
 
 ibv_device** make_device_list(int* count) {
   if (count != nullptr) *count = 0;
+  const Uncancelled whole;
 
   int real_count = 0;
   ibv_device** real = real_ibv_get_device_list(&real_count);

@@ -1,6 +1,7 @@
 #include "client/dial/daemon_link.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -170,6 +171,29 @@ TEST_F(DaemonLinks, RepeatRequestsOfAProgramThatCannotBeInspected) {
   std::thread again([this] { EXPECT_EQ(link_.ask(kAsked), EAGAIN); });
   answer(connection, next(connection), 0, EAGAIN);
   again.join();
+}
+
+// The reply would be taken for that of the next request.
+TEST_F(DaemonLinks, AreNotLeftBetweenARequestAndItsReply) {
+  const base::Fd connection = first_daemon(milliseconds(10'000));
+  std::atomic<int> error = -1;
+  std::thread cancelled([&] {
+    error = link_.ask(kAsked);
+    int before = 0;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
+  });
+  const ipc::CmRequest request = next(connection);
+  ASSERT_EQ(::pthread_cancel(cancelled.native_handle()), 0);
+  answer(connection, request);
+  cancelled.join();
+  EXPECT_EQ(error, 0);
+  std::thread program([this] { EXPECT_EQ(link_.ask(kAsked + 1), 0); });
+  const ipc::CmRequest following = next(connection);
+  EXPECT_EQ(following.value, kAsked + 1);
+  answer(connection, following);
+  program.join();
+  EXPECT_EQ(link_.successions(), 0U);
 }
 
 TEST_F(DaemonLinks, WaitNoLongerThanTheGracePeriod) {
