@@ -230,6 +230,7 @@ int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
     char first = 0;
     if (wait && !blocks(source)) return answer(EAGAIN);
     if (wait && ::recv(source.socket.get(), &first, 1, MSG_PEEK) < 0) return -1;
+    const Uncancelled taking;
     std::unique_lock lock(objects_mutex());
     const ssize_t got = receive(source, message);
     wait = got < 0 && errno == EAGAIN;  // none, or another thread has taken it
@@ -298,6 +299,24 @@ void process(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
   }
 }
 
+// There was no memory for what the message brings. rdma_destroy_id does not wait for an event that
+// the program does not get, and a connection request is refused.
+void give_up(EventSource& source, Id* id, const ipc::CmEventMessage& message) {
+  std::unique_ptr<Id> unseen;
+  {
+    const std::lock_guard lock(objects_mutex());
+    if (id != nullptr) --id->reported;
+    acknowledgement().notify_all();
+    const auto made = source.link->ids.find(message.request);
+    if (message.request != 0 && made != source.link->ids.end()) {
+      unseen.reset(made->second);
+      source.link->ids.erase(made);
+    }
+  }
+  if (unseen != nullptr) leave_device(unseen.get());
+  if (message.request != 0) (void)source.link->call(ipc::CmCall::kDestroyId, message.request);
+}
+
 }  // namespace
 
 int next_event(rdma_event_channel* base, rdma_cm_event** event) {
@@ -305,14 +324,21 @@ int next_event(rdma_event_channel* base, rdma_cm_event** event) {
   for (;;) {
     ipc::CmEventMessage message;
     Id* id = nullptr;
+    auto made = std::make_unique<CmEvent>();
     if (take_message(*source, &message, &id) != 0) return -1;
-    nudge(*source);
+    const Uncancelled rest;  // of what is no wait
     if (id == nullptr) {
+      nudge(*source);
       if (message.request != 0) (void)source->link->call(ipc::CmCall::kDestroyId, message.request);
       continue;
     }
-    auto made = std::make_unique<CmEvent>();
-    process(id, message, made.get());
+    try {
+      nudge(*source);
+      process(id, message, made.get());
+    } catch (const std::exception&) {
+      give_up(*source, id, message);
+      throw;
+    }
     *event = &made.release()->base;
     return 0;
   }

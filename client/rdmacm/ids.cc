@@ -12,7 +12,7 @@ namespace vrdma::client {
 
 Id* make_id(std::shared_ptr<CmLink> link, uint32_t handle, rdma_event_channel* channel,
             void* context, rdma_port_space space, ibv_qp_type type) {
-  auto* id = new Id;
+  auto id = std::make_unique<Id>();
   id->link = std::move(link);
   id->handle = handle;
   id->base.channel = channel;
@@ -20,8 +20,8 @@ Id* make_id(std::shared_ptr<CmLink> link, uint32_t handle, rdma_event_channel* c
   id->base.ps = space;
   id->base.qp_type = type;
   const std::lock_guard lock(objects_mutex());
-  id->link->ids.emplace(handle, id);
-  return id;
+  id->link->ids.emplace(handle, id.get());
+  return id.release();
 }
 
 int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_port_space space,

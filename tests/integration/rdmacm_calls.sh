@@ -1,6 +1,6 @@
 #!/bin/bash
-# rdmacm_calls.sh direct|mediated PROGRAM: calls of rdma_cm that no available program makes, and
-# those that only rdma_xclient makes.
+# rdmacm_calls.sh direct|mediated PROGRAM NO_MEMORY: calls of rdma_cm that no available program makes,
+# those that only rdma_xclient makes, and those of a program without memory (rdmacm_no_memory.cc).
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -14,6 +14,9 @@ two_vdevices "$mode"
 add_ipv6
 cp "$binary" "$T/calls"
 LIMIT=60 on a root "$T/calls" 10.0.0.1 fd00::1
+
+cp "$3" "$T/no_memory"
+LIMIT=30 on a root "$T/no_memory" 10.0.0.1 || fail "without memory: status $?"
 
 for type in r x; do
   listening_server a root rdma_xserver -c $type
