@@ -1,5 +1,6 @@
 // fork(2) and registered memory: parent and child do not see each other's writes, and the child has
 // the bytes as of the fork.
+#include <pthread.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -144,6 +145,67 @@ CONFORMANCE_TEST(memory, fork_with_free_memory_beside) {
     for (const Region& region : regions) release(region);
     for (const Piece& piece : pieces) std::free(piece.data);
   }
+}
+
+// The first pages of a thread's heap, where malloc(3) keeps its state, which fork(3) changes in the
+// child.
+CONFORMANCE_TEST(memory, fork_with_the_heap_of_a_thread) {
+  Signal registered, forked;
+  std::thread owner([&] {
+    constexpr size_t kSmall = 256;
+    std::vector<void*> pieces;
+    std::vector<Region> regions;
+    for (int i = 0; i < 4; ++i) {
+      pieces.push_back(std::malloc(kSmall));
+      regions.push_back(enroll(side, static_cast<uint8_t*>(pieces.back()), kSmall));
+    }
+    registered.go();
+    forked.wait();
+    for (const Region& region : regions) release(region);
+    for (void* piece : pieces) std::free(piece);
+  });  // glibc checks the state when the thread ends
+  registered.wait();
+  await(child([] {}));
+  forked.go();
+  owner.join();
+}
+
+// Memory beside the descriptor of a thread that forks. The kernel writes the child's number there,
+// in the child.
+CONFORMANCE_TEST(memory, fork_with_the_stack_of_a_thread_beside) {
+  constexpr size_t kStack = 64 * kPage, kAll = 4 * kStack;
+  void* const all =
+      ::mmap(nullptr, kAll, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(all != MAP_FAILED);
+  // Not at a multiple of what is put in place together.
+  auto* const stack = reinterpret_cast<uint8_t*>(
+      (reinterpret_cast<uintptr_t>(all) + kStack) / kStack * kStack + kStack / 2);
+  const Signal registered;
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  CHECK_EQ(::pthread_attr_setstack(&attributes, stack, kStack), 0);
+  pthread_t thread;
+  const auto run = [](void* signal) -> void* {
+    static_cast<const Signal*>(signal)->wait();
+    pthread_mutexattr_t kind;
+    pthread_mutex_t mutex;
+    ::pthread_mutexattr_init(&kind);
+    ::pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
+    ::pthread_mutex_init(&mutex, &kind);
+    for (int i = 0; i < 8; ++i) {
+      CHECK_EQ(::pthread_mutex_lock(&mutex), 0);
+      await(child([] {}));
+      CHECK_EQ(::pthread_mutex_unlock(&mutex), 0);  // EPERM: the thread has another number by now
+    }
+    return nullptr;
+  };
+  CHECK_EQ(::pthread_create(&thread, &attributes, run, const_cast<Signal*>(&registered)), 0);
+  ::pthread_attr_destroy(&attributes);
+  const Region region = enroll(side, stack + kStack, kSize);
+  registered.go();
+  CHECK_EQ(::pthread_join(thread, nullptr), 0);
+  release(region);
+  ::munmap(all, kAll);
 }
 
 // A child that exits by exit(3), with all handlers, takes nothing from its parent.

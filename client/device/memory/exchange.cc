@@ -185,6 +185,7 @@ void MemoryTable::widen(const Mapped& one, uint64_t* start, uint64_t* end) const
   *start = std::max(one.whole_start, one.start / kNeighbourhood * kNeighbourhood);
   *end = std::min(one.whole_end, (one.end + kNeighbourhood - 1) / kNeighbourhood * kNeighbourhood);
   kept_out_.narrow(start, end, one.start, one.end);
+  library_.narrow(start, end, one.start, one.end);
 }
 
 // False: the watcher does not see what happens to these pages.

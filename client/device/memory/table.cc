@@ -111,8 +111,13 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
   else
     *why = ipc::Reached::kNot;
   if (*why != ipc::Reached::kNot) return 0;
+  if (!ready) library_.look();
   for (const auto& one : mapped) {
     if (one.shared) continue;
+    if (library_.meet(one.start, one.end)) {
+      *why = ipc::Reached::kMemory;
+      return 0;
+    }
     if (kept_out_.meet(one.start, one.end)) {
       *why = ipc::Reached::kOther;
       return 0;

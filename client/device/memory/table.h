@@ -26,9 +26,14 @@
 // take_back() is the way back, for memory where a peer that has stopped may still store (ends.cc).
 // It is never put in place again.
 //
-// fork(3): the child gets private copies before it runs on, and the parent waits for that. A child
-// that is made in another way (clone(2), _Fork()) does not have the pages at all: to touch them is
-// SIGSEGV (MADV_DONTFORK), so it cannot change the parent's.
+// fork(3): the child gets private copies before it runs on, and the parent waits for that. What the
+// C library does in the child before would reach the parent, so pages that it writes to then are
+// never converted (library_pages.h). One of them is not known: the locks of files that the program
+// has opened by fopen(3). The other threads of the parent run while the child copies, so what they
+// change meanwhile, also in a heap, may be in its copy.
+//
+// A child that is made in another way (clone(2), _Fork()) does not have the pages at all: to touch
+// them is SIGSEGV (MADV_DONTFORK), so it cannot change the parent's.
 //
 // One table per process, for all its sessions. All functions lock it.
 #pragma once
@@ -40,6 +45,7 @@
 #include <utility>
 
 #include "client/device/memory/arena.h"
+#include "client/device/memory/library_pages.h"
 #include "client/device/memory/ranges.h"
 #include "client/device/memory/standstill.h"
 #include "client/device/memory/watch.h"
@@ -121,6 +127,7 @@ class MemoryTable {
   uint32_t uncounted_ = 0;          // how many more may be asked for before they are counted again
   std::atomic<bool> restored_ = false;  // see look_again()
   Ranges kept_out_;                     // what is not converted
+  LibraryPages library_;                // nor is what they have
   Spare spare_;
   Holds holds_;
   int fork_pipe_[2] = {-1, -1};
