@@ -185,10 +185,11 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rclose(int fd) try {
   VRDMA_PASS_ON(-1, rclose, fd)
+  if (!RSocket::is_own_process()) return ::close(fd);
   if (close_poll_set(fd)) return 0;
   bool last = false;
   const auto socket = RSocket::remove(fd, &last);
-  if (socket == nullptr) return -1;
+  if (socket == nullptr) return RSocket::are_forgotten() ? ::close(fd) : -1;
   if (last) socket->close();
   return 0;
 }

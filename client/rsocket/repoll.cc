@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/dial/across_fork.h"
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
 #include "client/rdmacm/link.h"
@@ -55,20 +56,14 @@ struct PollSet {
   int last = -1;                  // likewise; the last reported socket, for round robin
 };
 
-struct PollSets {
-  std::mutex mutex;
-  std::unordered_map<int, std::shared_ptr<PollSet>> all;  // by descriptor
-};
+using PollSets = AcrossFork<std::unordered_map<int, std::shared_ptr<PollSet>>>;  // by descriptor
 
-PollSets& sets() {
-  static auto* const all = new PollSets;
-  return *all;
-}
+PollSets& sets() { return PollSets::instance(); }
 
 std::shared_ptr<PollSet> find_set(int fd) {
   const std::lock_guard lock(sets().mutex);
-  const auto it = sets().all.find(fd);
-  if (it != sets().all.end()) return it->second;
+  const auto it = sets().content.find(fd);
+  if (it != sets().content.end()) return it->second;
   errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : EINVAL;
   return nullptr;
 }
@@ -90,7 +85,7 @@ int create(int flags) {
   if (::epoll_ctl(set->epoll.get(), EPOLL_CTL_ADD, set->nudge.get(), &event) != 0) return -1;
   const int fd = set->epoll.get();
   const std::lock_guard lock(sets().mutex);
-  sets().all[fd] = std::move(set);
+  sets().content[fd] = std::move(set);
   return fd;
 }
 
@@ -210,10 +205,10 @@ int wait_for(PollSet& set, epoll_event* events, int room, int timeout) {
 bool close_poll_set(int fd) {
   std::shared_ptr<PollSet> set;
   const std::lock_guard lock(sets().mutex);
-  const auto it = sets().all.find(fd);
-  if (it == sets().all.end()) return false;
+  const auto it = sets().content.find(fd);
+  if (it == sets().content.end()) return false;
   set = std::move(it->second);
-  sets().all.erase(it);
+  sets().content.erase(it);
   (void)::eventfd_write(set->nudge.get(), 1);
   return true;
 }

@@ -45,6 +45,10 @@ class RSocket {
   [[nodiscard]] static std::shared_ptr<RSocket> find(int fd);
   [[nodiscard]] static std::shared_ptr<RSocket> try_find(int fd);
   static void enter(const std::shared_ptr<RSocket>& socket);
+  // False in a child that vfork(2) or clone(2) made.
+  [[nodiscard]] static bool is_own_process();
+  // True in a child that fork(2) made when another thread was opening or closing sockets.
+  [[nodiscard]] static bool are_forgotten();
   // `last`: no other descriptor refers to the socket.
   static std::shared_ptr<RSocket> remove(int fd, bool* last);
   // Duplicates the descriptor to `least` or above, by fcntl(2); or a negative errno.

@@ -4,35 +4,34 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <set>
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "client/dial/across_fork.h"
 #include "client/rsocket/rsocket.h"
 
 namespace vrdma::client {
 
 namespace {
 
-struct Table {
-  std::shared_mutex mutex;
-  pid_t owner = 0;  // the process that closes remaining sockets at exit
-  std::unordered_map<int, std::shared_ptr<RSocket>> sockets;
+struct Sockets {
+  std::atomic<pid_t> owner = 0;  // the process that closes remaining sockets at exit
+  std::unordered_map<int, std::shared_ptr<RSocket>> by_fd;
 };
 
-Table& table() {
-  static auto* const all = new Table;
-  return *all;
-}
+AcrossFork<Sockets>& table() { return AcrossFork<Sockets>::instance(); }
+Sockets& all() { return table().content; }
 
 }  // namespace
 
 std::shared_ptr<RSocket> RSocket::try_find(int fd) {
   const std::shared_lock lock(table().mutex);
-  const auto it = table().sockets.find(fd);
-  return it != table().sockets.end() ? it->second : nullptr;
+  const auto it = all().by_fd.find(fd);
+  return it != all().by_fd.end() ? it->second : nullptr;
 }
 
 std::shared_ptr<RSocket> RSocket::find(int fd) {
@@ -43,11 +42,11 @@ std::shared_ptr<RSocket> RSocket::find(int fd) {
 
 void RSocket::enter(const std::shared_ptr<RSocket>& socket) {
   const std::lock_guard lock(table().mutex);
-  if (table().owner == 0) {
-    table().owner = ::getpid();
+  if (all().owner == 0) {
+    all().owner = ::getpid();
     std::atexit(close_all);
   }
-  table().sockets[socket->fd()] = socket;
+  all().by_fd[socket->fd()] = socket;
 }
 
 // Closes sockets that the program left open, as the kernel does, so that peers see the end of the
@@ -55,27 +54,30 @@ void RSocket::enter(const std::shared_ptr<RSocket>& socket) {
 void RSocket::close_all() {
   std::unordered_map<int, std::shared_ptr<RSocket>> left;
   std::set<RSocket*> closed;
+  if (all().owner != ::getpid()) return;  // in a forked child the sockets are the parent's
   {
     const std::lock_guard lock(table().mutex);
-    if (table().owner != ::getpid()) return;  // in a forked child the sockets are the parent's
-    left.swap(table().sockets);
+    left.swap(all().by_fd);
   }
   for (const auto& [fd, socket] : left)
     if (closed.insert(socket.get()).second) socket->close();
 }
 
+bool RSocket::is_own_process() { return table().is_own(); }
+bool RSocket::are_forgotten() { return table().is_forgotten(); }
+
 std::shared_ptr<RSocket> RSocket::remove(int fd, bool* last) {
   const std::lock_guard lock(table().mutex);
-  const auto it = table().sockets.find(fd);
-  if (it == table().sockets.end()) {
+  const auto it = all().by_fd.find(fd);
+  if (it == all().by_fd.end()) {
     errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTSOCK;
     return nullptr;
   }
   auto socket = it->second;
-  table().sockets.erase(it);
-  const auto other = std::find_if(table().sockets.begin(), table().sockets.end(),
+  all().by_fd.erase(it);
+  const auto other = std::find_if(all().by_fd.begin(), all().by_fd.end(),
                                   [&](const auto& each) { return each.second == socket; });
-  *last = other == table().sockets.end();
+  *last = other == all().by_fd.end();
   if (socket->maker_ != ::getpid()) {
     // A forked child's copy of its parent's socket. The parent owns the queues, and another thread
     // may have held the lock at the fork. The child closes only its descriptor and leaks the
@@ -98,12 +100,12 @@ std::shared_ptr<RSocket> RSocket::remove(int fd, bool* last) {
 
 int RSocket::duplicate(int fd, int command, int least) {
   const std::lock_guard lock(table().mutex);
-  const auto it = table().sockets.find(fd);
-  if (it == table().sockets.end()) return -EBADF;
+  const auto it = all().by_fd.find(fd);
+  if (it == all().by_fd.end()) return -EBADF;
   const int made = ::fcntl(fd, command, least);
   if (made < 0) return -errno;
   const auto socket = it->second;
-  table().sockets[made] = socket;
+  all().by_fd[made] = socket;
   return made;
 }
 

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/dial/across_fork.h"
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
 #include "client/rspreload/preload.h"
@@ -49,26 +50,20 @@ struct Set {
 
 std::atomic<size_t> set_count = 0;
 
-struct Sets {
-  std::mutex mutex;
-  std::unordered_map<int, std::shared_ptr<Set>> all;  // by descriptor
-  static Sets& instance() {
-    static auto* const sets = new Sets;
-    return *sets;
-  }
-};
+// By descriptor; of this process alone, because another thread may have had a set's lock at a fork.
+using Sets = client::AcrossFork<std::unordered_map<int, std::shared_ptr<Set>>, false>;
 
 std::shared_ptr<Set> find_set(int fd) {
   if (set_count.load(std::memory_order_acquire) == 0) return nullptr;
   const std::lock_guard lock(Sets::instance().mutex);
-  const auto it = Sets::instance().all.find(fd);
-  return it != Sets::instance().all.end() ? it->second : nullptr;
+  const auto it = Sets::instance().content.find(fd);
+  return it != Sets::instance().content.end() ? it->second : nullptr;
 }
 
 std::vector<std::pair<int, std::shared_ptr<Set>>> all_sets() {
   if (set_count.load(std::memory_order_acquire) == 0) return {};
   const std::lock_guard lock(Sets::instance().mutex);
-  return {Sets::instance().all.begin(), Sets::instance().all.end()};
+  return {Sets::instance().content.begin(), Sets::instance().content.end()};
 }
 
 void wake(const Set& set) {
@@ -87,7 +82,7 @@ std::shared_ptr<Set> make_set(int fd) {
   event.data.ptr = set.get();
   if (NEXT(epoll_ctl)(fd, EPOLL_CTL_ADD, set->nudge, &event) != 0) return nullptr;
   const std::lock_guard lock(Sets::instance().mutex);
-  const auto [it, is_new] = Sets::instance().all.emplace(fd, set);
+  const auto [it, is_new] = Sets::instance().content.emplace(fd, set);
   if (is_new) set_count.fetch_add(1, std::memory_order_release);
   return it->second;
 }
@@ -196,11 +191,15 @@ int wait_for(int fd, Set& set, epoll_event* events, int room, int timeout) {
 
 }  // namespace
 
+void forget_sets() { set_count = 0; }
+
 void leave_sets(int fd) {
+  if (set_count.load(std::memory_order_acquire) == 0 || !is_own_process()) return;
   for (const auto& [number, set] : all_sets()) {
     if (number == fd) {
       const std::lock_guard lock(Sets::instance().mutex);
-      if (Sets::instance().all.erase(fd) != 0) set_count.fetch_sub(1, std::memory_order_release);
+      if (Sets::instance().content.erase(fd) != 0)
+        set_count.fetch_sub(1, std::memory_order_release);
       continue;
     }
     const std::lock_guard lock(set->mutex);

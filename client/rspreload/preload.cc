@@ -40,6 +40,18 @@ namespace {
 
 constexpr int kMostDescriptors = 1 << 16;
 std::array<std::atomic<vrdma::rspreload::Way>, kMostDescriptors> ways;
+std::atomic<int> past_ways = 0;  // all others are kKernel
+std::atomic<pid_t> process = ::getpid();
+
+// In a forked child, to which its parent's sockets are descriptors like others: it can close them.
+void forget_sockets() {
+  using namespace vrdma::rspreload;
+  process = ::getpid();
+  for (int fd = 0; fd < past_ways; ++fd)
+    if (over_rdma(fd)) set_way(fd, Way::kKernel);
+  forget_sets();
+}
+[[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, forget_sockets);
 
 }  // namespace
 
@@ -51,8 +63,12 @@ Way way_of(int fd) {
 }
 
 void set_way(int fd, Way way) {
+  for (int past = past_ways; way != Way::kKernel && past <= fd;)
+    if (past_ways.compare_exchange_weak(past, fd + 1)) break;
   ways[static_cast<size_t>(fd)].store(way, std::memory_order_relaxed);
 }
+
+bool is_own_process() { return process.load(std::memory_order_relaxed) == ::getpid(); }
 
 bool is_valid_timeout(const timespec* time) {
   if (time == nullptr || (time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < 1'000'000'000))
@@ -164,7 +180,7 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int close(int fd) try {
   leave_sets(fd);
-  if (over_rdma(fd)) {
+  if (over_rdma_here(fd)) {
     set_way(fd, Way::kKernel);
     return rclose(fd);
   }
@@ -423,11 +439,14 @@ int replaced(int to, int made) {
 
 }  // namespace
 
-VRDMA_EXPORT int dup(int fd) try { return over_rdma(fd) ? control(fd, F_DUPFD, 0) : NEXT(dup)(fd); }
+VRDMA_EXPORT int dup(int fd) try {
+  return over_rdma_here(fd) ? control(fd, F_DUPFD, 0) : NEXT(dup)(fd);
+}
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int dup3(int from, int to, int flags) try {
-  if (!over_rdma(from) && !over_rdma(to)) return replaced(to, NEXT(dup3)(from, to, flags));
+  if (!over_rdma_here(from) && !over_rdma_here(to))
+    return replaced(to, NEXT(dup3)(from, to, flags));
   if (from == to || (flags & ~O_CLOEXEC) != 0) {
     errno = EINVAL;
     return -1;
@@ -450,7 +469,7 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int dup2(int from, int to) try {
   if (over_rdma(from) && from == to) return to;
-  if (over_rdma(from) || over_rdma(to)) return dup3(from, to, 0);
+  if (over_rdma_here(from) || over_rdma_here(to)) return dup3(from, to, 0);
   const int made = NEXT(dup2)(from, to);
   return from != to ? replaced(to, made) : made;
 }
@@ -461,7 +480,7 @@ VRDMA_EXPORT int fcntl(int fd, int command, ...) try {
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
   va_end(list);
-  return over_rdma(fd) ? control(fd, command, argument) : NEXT(fcntl)(fd, command, argument);
+  return over_rdma_here(fd) ? control(fd, command, argument) : NEXT(fcntl)(fd, command, argument);
 }
 VRDMA_OR_ENOMEM(-1)
 
@@ -470,7 +489,7 @@ VRDMA_EXPORT int fcntl64(int fd, int command, ...) try {
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
   va_end(list);
-  return over_rdma(fd) ? control(fd, command, argument) : NEXT(fcntl64)(fd, command, argument);
+  return over_rdma_here(fd) ? control(fd, command, argument) : NEXT(fcntl64)(fd, command, argument);
 }
 VRDMA_OR_ENOMEM(-1)
 

@@ -62,7 +62,15 @@ class Masked {
 // Of a valid timeout; null: -1, no limit.
 [[nodiscard]] int milliseconds(const timespec* time);
 
-// epoll.cc. The descriptor is closed: removes it from all sets, or deletes the set that it was.
+// False in a child that vfork(2) or clone(2) made, such as that of a program that starts another
+// one: its descriptors are its own, but its memory may be its parent's.
+[[nodiscard]] bool is_own_process();
+// The same of a socket over RDMA.
+[[nodiscard]] inline bool over_rdma_here(int fd) { return over_rdma(fd) && is_own_process(); }
+
+// epoll.cc. In a forked child, whose sets are its parent's.
+void forget_sets();
+// The descriptor is closed: removes it from all sets, or deletes the set that it was.
 void leave_sets(int fd);
 // The descriptor has become a kernel socket: moves it to the kernel's part of its sets.
 void become_plain_in_sets(int fd);

@@ -1,5 +1,6 @@
 #!/bin/bash
-# rsocket.sh direct|mediated root|nobody: programs that use sockets over RDMA, unmodified.
+# rsocket.sh direct|mediated root|nobody CHILDREN: programs that use sockets over RDMA, unmodified;
+# CHILDREN is rsocket_children.cc.
 #
 # The namespaces and vdevices of rdmacm.sh.
 . "$(dirname "$0")/lib.sh"
@@ -106,6 +107,11 @@ words=("${preload[@]}" rstream -T s -T v -S 100000 -C 50)
 meet "${preload[@]}" rstream -s 10.0.0.1 -T s -T v -S 100000 -C 50
 
 same_mistakes stream "$user" "${preload[@]}"
+
+say "children of programs with sockets"
+cp "$3" "$T/children"
+LIMIT=60 on a "$user" "${preload[@]}" "$T/children" 10.0.0.1 7780 </dev/null ||
+  fail "children: it ends with status $?"
 
 say "the peer of a killed program is notified there too"
 server "${echo_program[@]}" serve 10.0.0.1 7777 1
