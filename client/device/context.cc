@@ -127,19 +127,40 @@ void blank(const base::Mapping& rings) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
+template <class Visit>
+void each_rings(const Context& context, Visit visit) {
+  visit(context.arena);
+  visit(context.bells);
+  if (!context.forks) return;
+  for (const auto& [id, peer] : context.peers)
+    if (const auto its = peer.lock()) {
+      visit(its->arena);
+      visit(its->bells);
+    }
+}
+
+void advise(const base::Mapping& rings, int advice) {
+  if (rings.valid()) (void)raw::madvise(rings.bytes(), rings.size(), advice);
+}
+
+// The child has the rings until leave_to_parent(): handlers of the program that run before would
+// find room where they are, and blank() would take that from them.
+void begin_fork(Context& context) {
+  context.forks = context.mutex.try_lock();  // or another thread is in the middle of a call
+  each_rings(context, [](const base::Mapping& rings) { advise(rings, MADV_DOFORK); });
+}
+
+void end_fork(Context& context) {
+  each_rings(context, [](const base::Mapping& rings) { advise(rings, MADV_DONTFORK); });
+  if (std::exchange(context.forks, false)) context.mutex.unlock();
+}
+
 // The sessions are the parent's. To the child its queue pairs are in RESET and its completion
 // queues are empty, and what it asks the daemon is refused: see Session::call().
 void leave_to_parent(Context& context) {
-  blank(context.arena);
-  blank(context.bells);
+  each_rings(context, blank);
   context.given_up = true;
-  const std::unique_lock lock(context.mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread of the parent was in the middle of a call
-  for (const auto& [id, peer] : context.peers)
-    if (const auto its = peer.lock()) {
-      blank(its->arena);
-      blank(its->bells);
-    }
+  if (std::exchange(context.forks, false)) context.mutex.unlock();
 }
 
 }  // namespace
@@ -148,11 +169,19 @@ OpenContexts& OpenContexts::instance() {
   static auto* all = [] {
     // Of the handlers before a fork the last one is called first: the order of the locks.
     (void)MemoryTable::instance();
-    ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
-                     [] {
-                       for (Context* context : instance().contexts) leave_to_parent(*context);
-                       instance().mutex.unlock();
-                     });
+    ::pthread_atfork(
+        [] {
+          instance().mutex.lock();
+          for (Context* context : instance().contexts) begin_fork(*context);
+        },
+        [] {
+          for (Context* context : instance().contexts) end_fork(*context);
+          instance().mutex.unlock();
+        },
+        [] {
+          for (Context* context : instance().contexts) leave_to_parent(*context);
+          instance().mutex.unlock();
+        });
     return new OpenContexts;  // never destroyed: for the goodbye at a normal exit
   }();
   return *all;

@@ -435,6 +435,7 @@ struct Context {
   std::unordered_map<uint32_t, Cq*> cqs;    // by slot
   std::unordered_map<uint32_t, Srq*> srqs;  // by handle
   std::unordered_map<uint32_t, std::weak_ptr<Peer>> peers;
+  bool forks = false;  // a fork has the mutex: see begin_fork()
 
   std::mutex events_mutex;    // held while reading async_fd; leaf lock
   std::mutex channels_mutex;  // leaf lock

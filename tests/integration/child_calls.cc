@@ -5,9 +5,12 @@
 // The objects are the parent's. With the kernel's verbs the child shares the descriptor that they
 // belong to; here the session is the parent's alone. Fails if a child is killed by a signal, or the
 // parent is disturbed.
+#include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -15,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -153,12 +157,35 @@ std::vector<Call> calls() {
   };
 }
 
+// Memory that a handler of the program makes in each child, before the library's. It must not lie
+// where the library has its own.
+constexpr size_t kMade = 1u << 20;
+constexpr int kPieces = 32;
+uint8_t* made[kPieces];
+
+void make_memory() {
+  for (uint8_t*& piece : made) {
+    void* const at =
+        ::mmap(nullptr, kMade, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) ::_exit(ENOMEM);
+    piece = static_cast<uint8_t*>(at);
+    piece[0] = piece[kMade - 1] = 0x5a;
+  }
+}
+
+bool has_memory() {
+  return std::all_of(std::begin(made), std::end(made), [](const uint8_t* piece) {
+    return piece[0] == 0x5a && piece[kMade - 1] == 0x5a;
+  });
+}
+
 // What the call returned; or how the child ended, in capitals.
 std::string child_of(Objects& objects, const Call& call) {
   std::fflush(stdout);
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(5);
+    if (!has_memory()) ::raise(SIGSEGV);  // as for a program that has a pointer there
     ::_exit(call.run(objects));
   }
   int status = 0;
@@ -171,6 +198,7 @@ std::string child_of(Objects& objects, const Call& call) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
+  ::pthread_atfork(nullptr, nullptr, make_memory);
   static Objects objects;
   objects.make(argv[1], std::atoi(argv[2]));
   if (!objects.works()) fail("a WRITE before any child");
