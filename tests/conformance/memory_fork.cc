@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -206,6 +207,42 @@ CONFORMANCE_TEST(memory, fork_with_the_stack_of_a_thread_beside) {
   CHECK_EQ(::pthread_join(thread, nullptr), 0);
   release(region);
   ::munmap(all, kAll);
+}
+
+// A process that has all its descriptors in use, but `free` of them.
+CONFORMANCE_TEST(memory, fork_without_descriptors) {
+  constexpr rlim_t kMost = 128;
+  Pair pair(side);
+  uint8_t* memory = map();
+  const Region region = enroll(side, memory, kSize);
+  rlimit before{};
+  CHECK_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const size_t free : {0, 1}) {
+    const Signal changed;
+    fill(memory, kSize, 1);
+    const rlimit few{kMost, before.rlim_max};
+    CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    std::vector<int> all;
+    for (int fd = 0; (fd = ::dup(0)) >= 0;) all.push_back(fd);
+    CHECK(all.size() >= free);
+    for (size_t i = 0; i < free; ++i) {
+      ::close(all.back());
+      all.pop_back();
+    }
+    const pid_t pid = child([&] {
+      changed.wait();
+      check_filled(memory, kSize, 1);
+      fill(memory, kSize, 2);
+    });
+    fill(memory, kSize, 3);
+    changed.go();
+    await(pid);
+    check_filled(memory, kSize, 3);
+    for (const int fd : all) ::close(fd);
+    CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  }
+  exercise(pair, region, 1);
+  release(region);
 }
 
 // A child that exits by exit(3), with all handlers, takes nothing from its parent.

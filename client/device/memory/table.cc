@@ -152,6 +152,7 @@ ipc::Reached MemoryTable::obstacle() {
   if (may_have_pinned_pages({watch_.descriptor(), userfaultfd_.get()}))
     return ipc::Reached::kPinned;
   if (!watch_.start(device_)) return ipc::Reached::kUnseen;
+  if (!for_fork_.make()) return ipc::Reached::kOther;
   return has_room_for_mappings() ? ipc::Reached::kNot : ipc::Reached::kMappings;
 }
 
@@ -197,6 +198,7 @@ void MemoryTable::before_fork() {
   holds_.let_go();
   fork_pipe_[0] = fork_pipe_[1] = -1;
   if (!converted_) return;
+  for_fork_.let_go();
   if (::pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
   // The child copies the pages itself, as the C library's own data may be among them.
   advise_arena(MADV_DOFORK);
@@ -210,7 +212,10 @@ void MemoryTable::after_fork_in_parent() {
     }  // until the child has closed its end
     ::close(fork_pipe_[0]);
   }
-  if (converted_) advise_arena(MADV_DONTFORK);
+  if (converted_) {
+    advise_arena(MADV_DONTFORK);
+    (void)for_fork_.make();
+  }
   mutex_.unlock();
 }
 
@@ -221,7 +226,7 @@ void MemoryTable::after_fork_in_child() {
     auto* const table = static_cast<MemoryTable*>(with);
     if (table->arena_.is_in(one)) table->revert_in_child(one);
   };
-  if (converted_) (void)visit_shared_files(revert_one, this);
+  if (converted_ && !visit_shared_files(revert_one, this)) ::abort();
   converted_ = false;
   kept_out_ = {};
   arena_ = {};  // the parent's; the child's sessions bring another one

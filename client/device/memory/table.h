@@ -32,6 +32,9 @@
 // has opened by fopen(3). The other threads of the parent run while the child copies, so what they
 // change meanwhile, also in a heap, may be in its copy.
 //
+// Without a descriptor free that could not be, so some are kept for it. A child that cannot make
+// its copies ends by SIGABRT.
+//
 // A child that is made in another way (clone(2), _Fork()) does not have the pages at all: to touch
 // them is SIGSEGV (MADV_DONTFORK), so it cannot change the parent's.
 //
@@ -47,6 +50,7 @@
 #include "client/device/memory/arena.h"
 #include "client/device/memory/library_pages.h"
 #include "client/device/memory/ranges.h"
+#include "client/device/memory/spare_descriptors.h"
 #include "client/device/memory/standstill.h"
 #include "client/device/memory/watch.h"
 #include "core/base/fd.h"
@@ -131,6 +135,7 @@ class MemoryTable {
   Spare spare_;
   Holds holds_;
   int fork_pipe_[2] = {-1, -1};
+  SpareDescriptors for_fork_;  // the pipe, and the list of mappings
 };
 
 // While it exists, [addr, addr + length) is registered and reached.
