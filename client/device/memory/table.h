@@ -20,6 +20,10 @@
 // converting thread writes only to its stack meanwhile, so a range in the mapping of that stack is
 // never converted.
 //
+// Writers that are no threads of this process (process_vm_writev(2), /proc/PID/mem) are not held:
+// what they write to a page between its copy and its exchange is lost. To compare each page once
+// more would not find what they are still about to write.
+//
 // What the daemon reaches is not converted meanwhile: a reach thread would store into pages that
 // are being exchanged.
 //
