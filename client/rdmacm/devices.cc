@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
+#include "client/dial/across_fork.h"
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
 #include "client/rdmacm/objects.h"
@@ -62,15 +64,21 @@ bool is_lost(const CmDevice& device) {
   return shortcuts != nullptr && shortcuts->is_lost(device.verbs);
 }
 
-// use_device() with the present daemon.
-CmDevice* find_or_open(uint64_t guid) {
+CmDevice* find(uint64_t guid) {
   const std::lock_guard lock(objects_mutex());
   const auto known = std::find_if(devices().begin(), devices().end(), [&](const CmDevice* device) {
     return device->guid == guid && device->owner == ::getpid();
   });
-  if (known != devices().end()) {
-    if (!is_lost(**known)) return *known;
-    devices().erase(known);  // it stays open: programs keep contexts (rdma_get_devices(3))
+  return known != devices().end() ? *known : nullptr;
+}
+
+// use_device() with the present daemon.
+CmDevice* find_or_open(uint64_t guid) {
+  const std::lock_guard alone(opening());
+  if (CmDevice* const known = find(guid); known != nullptr) {
+    if (!is_lost(*known)) return known;
+    const std::lock_guard lock(objects_mutex());
+    std::erase(devices(), known);  // it stays open: programs keep contexts (rdma_get_devices(3))
   }
   ibv_context* verbs = open_device(guid);
   if (verbs == nullptr) return nullptr;
@@ -79,17 +87,23 @@ CmDevice* find_or_open(uint64_t guid) {
     ibv_close_device(verbs);
     return nullptr;
   }
-  auto* device = new CmDevice;
+  auto device = std::make_unique<CmDevice>();
   device->guid = guid;
   device->owner = ::getpid();
   device->verbs = verbs;
   device->max_responder_resources = to_byte(attr.max_qp_rd_atom);
   device->max_initiator_depth = to_byte(attr.max_qp_init_rd_atom);
-  devices().push_back(device);
-  return device;
+  const std::lock_guard lock(objects_mutex());
+  devices().push_back(device.get());
+  return device.release();
 }
 
 }  // namespace
+
+std::shared_mutex& opening() {
+  struct Nothing {};
+  return AcrossFork<Nothing, false>::instance().mutex;
+}
 
 CmDevice* use_device(CmLink& link, uint64_t guid) {
   for (uint32_t daemon = link.successions();;) {
@@ -113,7 +127,7 @@ int settle(Id* id, const ipc::CmWhere& where) {
   if (where.node_guid == 0 || id->device != nullptr) return 0;
   CmDevice* device = use_device(*id->link, where.node_guid);
   if (device == nullptr) return errno;
-  const std::lock_guard lock(objects_mutex());
+  const std::lock_guard lock(opening());
   if (device->pd == nullptr) device->pd = ibv_alloc_pd(device->verbs);
   if (device->pd == nullptr) return errno;
   ++device->ids;
@@ -126,7 +140,7 @@ int settle(Id* id, const ipc::CmWhere& where) {
 
 void leave_device(Id* id) {
   if (id->device == nullptr) return;
-  const std::lock_guard lock(objects_mutex());
+  const std::lock_guard lock(opening());
   if (--id->device->ids > 0) return;
   // If the program's objects still use the domain, it is kept for the next id.
   if (ibv_dealloc_pd(id->device->pd) == 0) id->device->pd = nullptr;

@@ -1,6 +1,7 @@
 // Event channels, and the effect of an event on its id before the program gets it.
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -8,7 +9,9 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
+#include <new>
 
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
@@ -17,15 +20,29 @@
 
 namespace vrdma::client {
 
-std::mutex& objects_mutex() {
-  static auto* const mutex = new std::mutex;
-  return *mutex;
-}
+namespace {
 
-std::condition_variable& acknowledgement() {
-  static auto* const condition = new std::condition_variable;
-  return *condition;
-}
+// In static memory, which a forked child has for its own from the first on, and never destroyed. A
+// child inherits the tables as no thread was changing them.
+struct Shared {
+  std::mutex mutex;
+  std::condition_variable acknowledgement;
+
+  static Shared& instance() {
+    alignas(Shared) static std::byte room[sizeof(Shared)];
+    static Shared* const all = [] {
+      ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
+                       [] { new (room) Shared; });
+      return new (room) Shared;
+    }();
+    return *all;
+  }
+};
+
+}  // namespace
+
+std::mutex& objects_mutex() { return Shared::instance().mutex; }
+std::condition_variable& acknowledgement() { return Shared::instance().acknowledgement; }
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/dial/across_fork.h"
 #include "client/dial/find_real.h"
 #include "core/ipc/socket.h"
 
@@ -21,10 +22,11 @@ constinit std::atomic<Whose> whose{Whose::kOpen};
 }  // namespace
 
 std::shared_ptr<CmLink> CmLink::current() {
-  static auto* const mutex = new std::mutex;
-  static auto* const known = new std::shared_ptr<CmLink>;
-  const std::lock_guard lock(*mutex);
-  if (*known != nullptr && (*known)->is_own() && !(*known)->is_lost()) return *known;
+  // A forked child makes another one.
+  auto& all = AcrossFork<std::shared_ptr<CmLink>, false>::instance();
+  const std::lock_guard lock(all.mutex);
+  std::shared_ptr<CmLink>& known = all.content;
+  if (known != nullptr && known->is_own() && !known->is_lost()) return known;
   const std::string directory = socket_directory();
   auto link = std::make_shared<CmLink>();
   const int error = directory.empty() ? errno : link->open(directory + "/" + ipc::kCmSocket);
@@ -33,7 +35,7 @@ std::shared_ptr<CmLink> CmLink::current() {
     return nullptr;
   }
   link->owner_ = ::getpid();
-  *known = link;
+  known = link;
   return link;
 }
 

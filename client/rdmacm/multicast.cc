@@ -64,18 +64,30 @@ int leave(Id* id, const sockaddr* address) {
 }  // namespace
 
 void on_joined(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
-  const std::lock_guard lock(objects_mutex());
-  const auto group = find(id, message.token);
-  if (group == id->groups.end()) return;  // the program has left it
-  event->base.param.ud.private_data = group->context;
-  if (id->base.qp == nullptr || !group->receives) return;
+  {
+    const std::lock_guard lock(objects_mutex());
+    const auto group = find(id, message.token);
+    if (group == id->groups.end()) return;  // the program has left it
+    event->base.param.ud.private_data = group->context;
+    if (id->base.qp == nullptr || !group->receives) return;
+  }
   ibv_gid gid;
   std::memcpy(&gid, message.where.remote.gid, sizeof gid);
   const int error = ibv_attach_mcast(id->base.qp, &gid, 0);
-  group->attached = error == 0;
-  if (error == 0) return;
-  event->base.event = RDMA_CM_EVENT_MULTICAST_ERROR;
-  event->base.status = -error;
+  if (error != 0) {
+    event->base.event = RDMA_CM_EVENT_MULTICAST_ERROR;
+    event->base.status = -error;
+    return;
+  }
+  {
+    const std::lock_guard lock(objects_mutex());
+    const auto group = find(id, message.token);
+    if (group != id->groups.end()) {
+      group->attached = true;
+      return;
+    }
+  }
+  (void)ibv_detach_mcast(id->base.qp, &gid, 0);  // the program has left it meanwhile
 }
 
 }  // namespace vrdma::client

@@ -1,7 +1,8 @@
 // The objects behind the program's rdma_cm_id, rdma_event_channel and rdma_cm_event.
 //
 // Each begins with the structure that the program sees. objects_mutex() guards their tables and the
-// counts of events. As in rdma_cm(7), the program must serialize all other use of an object.
+// counts of events. A fork(3) waits for it, so its holder opens no vdevice and asks no daemon. As
+// in rdma_cm(7), the program must serialize all other use of an object.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -11,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "client/rdmacm/link.h"
@@ -108,7 +110,10 @@ inline int answer(int error) {
   return -1;
 }
 
-// devices.cc. The vdevice with this GUID; opens it if necessary. nullptr and errno. Waits for a
+// devices.cc. Held while a device is opened, or its domains are made or end; precedes
+// objects_mutex(). Free in a forked child.
+[[nodiscard]] std::shared_mutex& opening();
+// The vdevice with this GUID; opens it if necessary. nullptr and errno. Waits for a
 // daemon as CmLink::call() does.
 [[nodiscard]] CmDevice* use_device(CmLink& link, uint64_t guid);
 // Stores `where` in the id: its addresses, and its device if it has one. 0 or an errno.

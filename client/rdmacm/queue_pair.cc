@@ -137,7 +137,7 @@ void destroy_queues(rdma_cm_id* id) {
 
 // The XRC domain of ids whose program names none. The vdevice keeps it.
 ibv_xrcd* domain_of(Id* id) {
-  const std::lock_guard lock(objects_mutex());
+  const std::lock_guard lock(opening());
   if (id->device->xrcd == nullptr) {
     ibv_xrcd_init_attr attr{};
     attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;

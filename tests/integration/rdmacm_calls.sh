@@ -1,6 +1,7 @@
 #!/bin/bash
-# rdmacm_calls.sh direct|mediated PROGRAM NO_MEMORY: calls of rdma_cm that no available program makes,
-# those that only rdma_xclient makes, and those of a program without memory (rdmacm_no_memory.cc).
+# rdmacm_calls.sh direct|mediated PROGRAM NO_MEMORY FORKS: calls of rdma_cm that no available program
+# makes, those that only rdma_xclient makes, those of a program without memory (rdmacm_no_memory.cc)
+# and of children (rdmacm_forks.cc).
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -17,6 +18,8 @@ LIMIT=60 on a root "$T/calls" 10.0.0.1 fd00::1
 
 cp "$3" "$T/no_memory"
 LIMIT=30 on a root "$T/no_memory" 10.0.0.1 || fail "without memory: status $?"
+cp "$4" "$T/forks"
+LIMIT=60 on a root "$T/forks" 10.0.0.1 || fail "children: status $?"
 
 for type in r x; do
   listening_server a root rdma_xserver -c $type
