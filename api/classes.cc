@@ -286,12 +286,14 @@ Result<void> check_whole(const Class& its) {
   return {};
 }
 
-// A name in a CDI device begins with a letter or digit too.
+// A name in a CDI device begins and ends so, too.
 Result<void> check_class_name(const std::string& name) {
-  if (base::is_name(name) && name[0] != '_') return {};
+  const auto is_inside_only = [](char c) { return c == '_' || c == '-' || c == '.'; };
+  if (base::is_name(name) && !is_inside_only(name.front()) && !is_inside_only(name.back()))
+    return {};
   return fail(EINVAL, "class " + in_quotes(name) +
                           " is not a valid name: it needs 1 to 63 letters, digits, '_', '-' or "
-                          "'.', and begins with a letter or a digit");
+                          "'.', and begins and ends with a letter or a digit");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -52,7 +53,10 @@ NoSignals::NoSignals() {
 NoSignals::~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 OwnedVdevice::OwnedVdevice(v1::Vdev from) : vrdma_vdevice{}, message_(std::move(from)) {
-  for (const auto& gid : message_.gids()) gids_.push_back(gid.gid().c_str());
+  for (const auto& gid : message_.gids()) {  // by rising index
+    gids_.resize(std::max<size_t>(gids_.size(), gid.index()), "");
+    gids_.push_back(gid.gid().c_str());
+  }
   for (const auto& permission : message_.allowed()) allowed_.push_back(permission.c_str());
   for (const auto& row : message_.quota())
     quota_.push_back({row.kind().c_str(), row.used(), row.limit()});

@@ -72,7 +72,7 @@ std::string json_of(const v1::Event& event) {
       {"last_ms", event.last_ms()}, {"count", event.count()}, {"vdev", event.vdev()},
       {"vdev_id", event.vdev_id()}, {"netns", event.netns()}, {"tenant", event.tenant()},
       {"who", event.who()},         {"pid", event.pid()},     {"program", event.program()},
-      {"reason", event.reason()}};
+      {"reason", event.reason()},   {"share", event.share()}};
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

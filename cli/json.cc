@@ -74,6 +74,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"active_mtu", vdev.active_mtu()},
           {"socket", vdev.socket()},
           {"sessions", vdev.sessions()},
+          {"parked", vdev.parked()},
           {"gids", gid_rows(vdev)},
           {"quota", quota_rows(vdev)},
           {"allowed", vdev.allowed()},
@@ -184,7 +185,9 @@ std::string json_of(const std::vector<v1::Class>& classes) {
             {"devices", its.devices()},
             {"given", its.given()},
             {"free", its.free() == UINT32_MAX ? Json() : Json(its.free())},
-            {"quota", limits_of(its.quota())}};
+            {"quota", limits_of(its.quota())},
+            {"max_quota", limits_of(its.max_quota())},
+            {"reach", its.reach()}};
   });
 }
 

@@ -137,7 +137,7 @@ struct vrdma_vdevice {
   uint32_t ifindex;
   uint32_t active_mtu;     /* bytes */
   uint32_t sessions;       /* processes that have it open */
-  const char* const* gids; /* by index, canonical IPv6 text */
+  const char* const* gids; /* by index, canonical IPv6 text; "": none there */
   size_t gid_count;
   const struct vrdma_quota* quota;
   size_t quota_count;

@@ -54,10 +54,14 @@ Outcome apply_file(const Options& options, Output&) {
     if (!plan) return base::pass(plan.error());
     const bool table = options.format == Format::kTable;
     std::vector<std::string> failures;
+    bool all_undone = true;
     if (!options.dry_run) {
       auto ran = apply::run(client, *plan);
       if (!ran) return base::pass(std::move(ran).error(), "not all was changed: run apply again");
-      failures = std::move(*ran);
+      for (auto& one : *ran) {
+        all_undone = all_undone && one.is_undone;
+        failures.push_back(std::move(one.sentence));
+      }
     }
     apply::print(std::cout, options.format, plan->changes, failures);
     if (table && plan->changes.empty()) std::cout << "nothing to do\n";
@@ -72,7 +76,10 @@ Outcome apply_file(const Options& options, Output&) {
     if (failed == 0) return {};
     return base::fail(EBUSY, name_of_file(options.input) + ": " + number_of(failed, "object") +
                                  " of " + std::to_string(failures.size()) +
-                                 " could not be changed, and " + (failed == 1 ? "is" : "are") +
+                                 " could not be changed, and " +
+                                 (!all_undone   ? "not all of it is"
+                                  : failed == 1 ? "is"
+                                                : "are") +
                                  " as before");
   });
 }

@@ -147,6 +147,10 @@ class Planner {
       const auto at = file_.budgets.find(budget);
       refuse(at != file_.budgets.end() ? at->second.line : 0, sentence);
     }
+    // Networks of two fabrics may exclude each other.
+    std::ranges::stable_partition(fabrics_, [](const Step& step) {
+      return std::get<SetFabric>(step.what).to.reach == "host";
+    });
     for (auto* steps :
          {&deletes_, &fabrics_, &raises_, &shrinks_, &creates_, &grows_, &labels_, &lowers_})
       for (auto& step : *steps) plan_.steps.push_back(std::move(step));
@@ -254,7 +258,10 @@ class Planner {
       }
       add_sessions(*is, &lasting);
       const size_t change = add(Action::kRecreate, "vdev", name_of(wanted), std::move(lasting));
-      deletes_.push_back({change, Delete{*is}});
+      // In the place of a lost one, vrdmad makes another, or leaves the lost one as it is.
+      const bool is_replaced =
+          is->is_lost && is->vdevice.name == wanted.name && is->vdevice.netns == wanted.netns;
+      if (!is_replaced) deletes_.push_back({change, Delete{*is}});
       create(at, change, limits);
       return;
     }

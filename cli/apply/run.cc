@@ -116,23 +116,24 @@ bool is_gone(const base::Error& error) {
 
 }  // namespace
 
-Result<std::vector<std::string>> run(api::Client& client, const Plan& plan) {
-  std::vector<std::string> failures(plan.changes.size());
+Result<std::vector<Failure>> run(api::Client& client, const Plan& plan) {
+  std::vector<Failure> failures(plan.changes.size());
   std::vector<std::vector<Step>> undo(plan.changes.size());
   for (const Step& step : plan.steps) {
-    std::string& failure = failures[step.change];
-    if (!failure.empty()) continue;
+    Failure& failure = failures[step.change];
+    if (!failure.sentence.empty()) continue;
     auto taken = take(client, step);
     if (taken) {
       undo[step.change].push_back(opposite(step));
       continue;
     }
     if (is_gone(taken.error())) return base::pass(std::move(taken).error());
-    failure = taken.error().message();
+    failure.sentence = taken.error().message();
     for (auto back = undo[step.change].rbegin(); back != undo[step.change].rend(); ++back)
       if (auto undone = take(client, *back); !undone) {
         if (is_gone(undone.error())) return base::pass(std::move(undone).error());
-        failure += "; and what was done cannot be undone: " + undone.error().message();
+        failure.sentence += "; and what was done cannot be undone: " + undone.error().message();
+        failure.is_undone = false;
       }
   }
   return failures;

@@ -10,9 +10,14 @@
 
 namespace vrdma::cli::apply {
 
-// For each of the plan's changes: empty, or why it was not made. A step that fails undoes the
+// Why a change was not made.
+struct Failure {
+  std::string sentence;   // empty: it was made
+  bool is_undone = true;  // the object is as before
+};
+// For each of the plan's changes. A step that fails undoes the
 // earlier ones of its object, as far as vrdmad lets it; other objects are still changed. An error:
 // vrdmad does not answer any more, so that nobody knows how the last step ended; a new plan does.
-[[nodiscard]] base::Result<std::vector<std::string>> run(api::Client& client, const Plan& plan);
+[[nodiscard]] base::Result<std::vector<Failure>> run(api::Client& client, const Plan& plan);
 
 }  // namespace vrdma::cli::apply

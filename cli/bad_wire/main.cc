@@ -42,12 +42,13 @@ class Wire {
   Wire(std::array<End, 2> ends, const Faults& faults, uint64_t seed)
       : ends_(std::move(ends)), directions_{{{faults, 2 * seed}, {faults, 2 * seed + 1}}} {}
 
-  // Until the descriptor `stop` is readable.
+  // Until the descriptor `stop` is readable, or an interface has gone.
   void run(int stop) {
     std::array<pollfd, 3> waiting{
         {{stop, POLLIN, 0}, {ends_[0].tap.get(), POLLIN, 0}, {ends_[1].tap.get(), POLLIN, 0}}};
     while ((waiting[0].revents & POLLIN) == 0) {
       for (size_t i = 0; i < 2; ++i) {
+        if ((waiting[i + 1].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return;
         if ((waiting[i + 1].revents & POLLIN) != 0) read(i);
         write(i);
       }

@@ -28,6 +28,8 @@ _vrdmactl() {
                 [[ $line == *= ]] && compopt -o nospace 2>/dev/null
                 # bash replaces what follows the last of these characters.
                 [[ $cur == *[:=]* ]] && line=${line#"${cur%"${cur##*[:=]}"}"}
+                # Users of containers choose some of these names.
+                printf -v line %q "$line"
                 COMPREPLY+=("$line")
             done
             ;;

@@ -82,6 +82,15 @@ void Budgets::Allotment::change(const std::vector<Setting>& changes) {
   from_parent_.change(limits_);
 }
 
+void Budgets::Allotment::reserve(const std::vector<Setting>& changes) {
+  auto limits = changed(changes);
+  if (!limits) return;
+  for (const Kind kind : provisioning::all_kinds())
+    of(*limits, kind) = std::max(of(*limits, kind), of(limits_, kind));
+  from_tenant_.change(*limits);
+  from_parent_.change(*limits);
+}
+
 void Budgets::Allotment::place(size_t slot) {
   from_tenant_.place(slot);
   from_parent_.place(slot);

@@ -60,7 +60,7 @@ Result<std::map<std::string, std::string>> changed_labels(const VdevSpec& spec,
 Result<void> result_of(const ToControl* answer, const std::string& label) {
   const auto* const done = answer != nullptr ? std::get_if<Done>(answer) : nullptr;
   if (done == nullptr)
-    return fail(ETIMEDOUT, "the worker of vdevice " + label + " is busy: the quota is unchanged");
+    return fail(EAGAIN, "the worker of vdevice " + label + " is busy: the quota is unchanged");
   if (done->error == 0) return {};
   return fail(done->error, done->reason);
 }
@@ -290,13 +290,14 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
   auto begun = call_later<Result<Begun>>([&](auto done) {
     auto found = find(name);
     if (!found) return done(pass(std::move(found.error())));
-    const Record& record = **found;
+    Record& record = **found;
     if (record.leaving) return done(fail(EBUSY, "vdevice '" + name + "' is being deleted"));
     auto granted = record.allotment.granted(to_settings(quota));
     if (!granted) return done(pass(std::move(granted.error())));
     settings = std::move(*granted);
     if (auto ok = record.allotment.check(settings); !ok) return done(pass(std::move(ok.error())));
     if (auto ok = record.cm->check_limits(settings); !ok) return done(pass(std::move(ok.error())));
+    record.allotment.reserve(settings);
     const uint64_t id = record.id;
     ask(
         record, kWorkerPatience,
@@ -306,8 +307,10 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
         [&, id, done](const ToControl* answer) {
           Record* const its = find(id);
           if (its == nullptr || its->leaving) return done(fail_without(id, name));
-          if (auto ok = result_of(answer, its->label); !ok)
+          if (auto ok = result_of(answer, its->label); !ok) {
+            its->allotment.change({});
             return done(pass(std::move(ok.error())));
+          }
           // Store it first, because a limit that was set cannot always be taken back.
           before = its->spec.quota;
           merge(settings, &its->spec.quota);
@@ -323,13 +326,15 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     if (spec != nullptr && !stored) spec->quota = before;
     end_doubt(begun->id);
     if (spec == nullptr) return done(fail_without(begun->id, name));
+    Record* const record = find(begun->id);
+    if (!stored && record != nullptr) record->allotment.change({});
     if (!stored)
       return done(pass(stored.error(), "the quota of vdevice '" + name + "' is unchanged"));
-    Record* const record = find(begun->id);
     if (record == nullptr) return done(info(lost_.at(begun->id)));  // its netdev ended meanwhile
     const auto had = record->allotment.settings();
     const bool was_limited = record->allotment.limited();
     record->allotment.change(settings);
+    record->allotment.reserve(had);
     // More may be in use since the check.
     ask(
         *record, kWorkerPatience,
@@ -353,6 +358,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
               show_limits(*its);
             return done(pass(std::move(ok.error())));
           }
+          its->allotment.change({});
           set_entrance(*its);
           VdevInfo changed = info(*its);
           tell(WatchEvent::Type::kChanged, changed, "quota changed");

@@ -130,11 +130,12 @@ Result<uint64_t> Directory::find_in_netns(const std::string& reference,
   const std::string netns = reference.substr(0, slash), name = reference.substr(slash + 1);
   const auto texts = created_as(netns, name);
   std::optional<uint64_t> its;
-  if (texts.size() == 1) {
-    its = *texts.begin();
-  } else if (by_name_.contains(name)) {
-    // Another text for the namespace, or a text that has referred to several.
+  // What the text means now may be another one than it was created with.
+  if (by_name_.contains(name))
     if (const auto cookie = cookie_of_(netns)) its = at(*cookie, name);
+  if (texts.size() == 1) {
+    if (its && *its != *texts.begin()) return only({*its, *texts.begin()}, reference);
+    its = *texts.begin();
   }
   if (!also.empty()) {
     std::set<uint64_t> all = also;
