@@ -35,8 +35,8 @@ class Budgets {
     // EBUSY with a sentence if the tenant or the parent has too little left.
     [[nodiscard]] base::Result<void> check(const std::vector<provisioning::Setting>& changes) const;
     void change(const std::vector<provisioning::Setting>& changes);  // passed by both
-    // Holds what these changes need, too, until the next change(): with it the vdevice can have them,
-    // or stay as it is, whatever others ask for meanwhile.
+    // Holds what these changes need, too, until the next change(): with it the vdevice can have
+    // them, or stay as it is, whatever others ask for meanwhile.
     void reserve(const std::vector<provisioning::Setting>& changes);
     // The vdevice goes to the worker of this slot (budget_page.h). Call before the worker gets it.
     void place(size_t slot);
