@@ -56,6 +56,7 @@ PIN(pthread_getspecific, FIRST)
 PIN(pthread_setspecific, FIRST)
 PIN(pthread_mutex_trylock, FIRST)
 PIN(pthread_rwlock_rdlock, FIRST)
+PIN(pthread_rwlock_tryrdlock, FIRST)
 PIN(pthread_rwlock_wrlock, FIRST)
 PIN(pthread_rwlock_unlock, FIRST)
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -55,14 +56,14 @@ using Sets = client::AcrossFork<std::unordered_map<int, std::shared_ptr<Set>>, f
 
 std::shared_ptr<Set> find_set(int fd) {
   if (set_count.load(std::memory_order_acquire) == 0) return nullptr;
-  const std::lock_guard lock(Sets::instance().mutex);
+  const std::shared_lock lock(Sets::instance().mutex);
   const auto it = Sets::instance().content.find(fd);
   return it != Sets::instance().content.end() ? it->second : nullptr;
 }
 
 std::vector<std::pair<int, std::shared_ptr<Set>>> all_sets() {
   if (set_count.load(std::memory_order_acquire) == 0) return {};
-  const std::lock_guard lock(Sets::instance().mutex);
+  const std::shared_lock lock(Sets::instance().mutex);
   return {Sets::instance().content.begin(), Sets::instance().content.end()};
 }
 
