@@ -17,16 +17,20 @@ namespace vrdma::client {
 namespace {
 
 constexpr uint64_t kHeap = 64u << 20;  // HEAP_MAX_SIZE of glibc's malloc/arena.c
-constexpr uint64_t kHeapInfo = 256;    // more than heap_info, which the state follows
+constexpr uint64_t kHeapInfo = 256;    // more than heap_info has, which the state follows
 // Of a thread's descriptor (struct pthread of glibc), around the head.
 constexpr uint64_t kBefore = 736, kBehind = 1568;
 // The thread's variables beside it: as large as they usually are.
 constexpr uint64_t kVariables = 64u << 10;
 
-// The first word of the heap points to the state behind it.
+// Whether there is what begins an arena's first heap: heap_info of glibc's malloc/arena.c. It
+// points to the state behind it and to no heap before it, and has two sizes in whole pages.
 __attribute__((no_sanitize("address", "thread"))) bool is_arena(uint64_t heap) {
-  const uint64_t state = __atomic_load_n(reinterpret_cast<const uint64_t*>(heap), __ATOMIC_RELAXED);
-  return state > heap && state <= heap + kHeapInfo;
+  const auto* const words = reinterpret_cast<const uint64_t*>(heap);
+  const auto word = [&](int index) { return __atomic_load_n(&words[index], __ATOMIC_RELAXED); };
+  const auto is_size = [](uint64_t size) { return size > 0 && size <= kHeap && size % kPage == 0; };
+  return word(0) > heap && word(0) <= heap + kHeapInfo && word(1) == 0 && is_size(word(2)) &&
+         is_size(word(3));
 }
 
 }  // namespace
