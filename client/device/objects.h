@@ -157,6 +157,10 @@ struct Channel {
   base::Fd wake;      // the write end: for completions that this process creates
   base::Fd timer;     // wakes waiting threads so that they look for a daemon, or give up
   std::atomic<bool> knows_death = false;
+  std::atomic<unsigned> room = 0;      // for messages, in any case
+  std::atomic<bool> was_full = false;  // since a look for what there was no room for
+  // After a message was read: whether that was the last one, and there was no room before.
+  [[nodiscard]] bool has_drained();
   void forget_socket(Context& context);
   void watch_socket(Context& context);
   // Wakes waiting threads after `delay`, so that they look for the daemon.

@@ -70,17 +70,10 @@ void look_at_news(const CqBell& bell, Found found) {
 }
 
 // Makes `arm`, which must still be the CQ's, kTelling by `teller`, writes the CQ's `slot` to its
-// channel at `write_end`, and says that it is told.
-inline void tell_instead(CqBell& bell, uint32_t arm, int write_end, uint32_t slot,
-                         uint32_t teller) {
-  uint32_t telling = arm_word(Arm::kTelling, teller);
-  if (!bell.arm.compare_exchange_strong(arm, telling)) return;
-  const ChannelMessage message{slot, 0};
-  // The channel has room for one message of each CQ. If it is full, the owner will find the
-  // completion.
-  (void)put_event(write_end, &message, sizeof message);
-  bell.arm.compare_exchange_strong(telling, arm_word(Arm::kNone));  // or the owner asked again
-}
+// channel at `write_end`, and says that it is told. If there is no room, the event is asked for as
+// before: whoever reads the channel's last message then looks for completions in CQs that are still
+// armed (Channel::has_drained of the library).
+void tell_instead(CqBell& bell, uint32_t arm, int write_end, uint32_t slot, uint32_t teller);
 
 // Call after publishing: if the CQ is armed for this completion, disarms it and tells its channel.
 // `teller`: see Arm.

@@ -19,6 +19,9 @@ struct EventEnds {
 // With room for `messages` small messages, as far as the kernel permits this process.
 [[nodiscard]] base::Result<EventEnds> make_event_ends(unsigned messages);
 
+// For so many small messages there is room in any case.
+[[nodiscard]] unsigned room_of(int write_end);
+
 // Any thread; does not block. False: there is no room, or the reading end is closed.
 inline bool put_event(int write_end, const void* message, size_t size) {
   return ::send(write_end, message, size, MSG_DONTWAIT | MSG_NOSIGNAL) ==

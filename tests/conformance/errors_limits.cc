@@ -1,11 +1,15 @@
 // The device's declared limits hold: queue pairs and SRQs, and changes of them.
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <ctime>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -460,6 +464,70 @@ CONFORMANCE_TEST(errors, no_free_descriptor_to_connect) {
   qp.reconnect();
   exchange(side, cq, qp, buffer, 54);
   side.meet(55);
+}
+
+namespace {
+
+std::vector<int> sockets() {
+  std::vector<int> found;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0) found.push_back(fd);
+  }
+  return found;
+}
+
+}  // namespace
+
+// As where the limit of socket buffers is low (net.core.wmem_max): the channel holds a few events
+// only, and the others come when there is room.
+CONFORMANCE_TEST(errors, channel_without_room) {
+  constexpr uint64_t kQueues = 24;
+  const auto before = sockets();
+  ibv_comp_channel* const channel = ibv_create_comp_channel(side.context);
+  CHECK(channel != nullptr);
+  for (const int fd : sockets()) {
+    const int least = 1;
+    if (std::find(before.begin(), before.end(), fd) == before.end())
+      CHECK_EQ(::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+  }
+  {
+    Buffer buffer(side, 4096);
+    Cq sends(side);
+    std::vector<std::unique_ptr<Cq>> cqs;
+    std::vector<std::unique_ptr<Qp>> qps;
+    for (uint64_t i = 0; i < kQueues; ++i) {
+      Cq& cq = *cqs.emplace_back(std::make_unique<Cq>(side));
+      CHECK_EQ(ibv_destroy_cq(cq.cq), 0);
+      cq.cq = ibv_create_cq(side.context, 8, nullptr, channel, 0);
+      CHECK(cq.cq != nullptr);
+      qps.push_back(std::make_unique<Qp>(side, sends, cq));
+      qps.back()->connect();
+    }
+    for (uint64_t round = 0; round < 3; ++round) {
+      for (uint64_t i = 0; i < kQueues; ++i) {
+        cqs[i]->arm();
+        qps[i]->receive(i, {buffer.sge(0, 8)});
+      }
+      side.meet(1);
+      for (uint64_t i = 0; i < kQueues; ++i) qps[i]->send(i, {buffer.sge(8, 8)});
+      for (uint64_t i = 0; i < kQueues; ++i) (void)sends.wait();
+      side.meet(2);
+      for (uint64_t i = 0; i < kQueues; ++i) {
+        pollfd ready{channel->fd, POLLIN, 0};
+        CHECK_EQ(::poll(&ready, 1, kPatience), 1);
+        ibv_cq* told = nullptr;
+        void* context = nullptr;
+        CHECK_EQ(ibv_get_cq_event(channel, &told, &context), 0);
+        ibv_ack_cq_events(told, 1);
+        ibv_wc wc{};
+        CHECK_EQ(ibv_poll_cq(told, 1, &wc), 1);
+      }
+      side.meet(3);
+    }
+  }
+  CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
 }  // namespace conformance

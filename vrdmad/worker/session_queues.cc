@@ -12,7 +12,8 @@ namespace vrdma::vrdmad {
 using base::Fd;
 using provisioning::Kind;
 
-// Each CQ has at most one message in its channel, which must have room for all.
+// Each CQ has at most one message in its channel, which has room for all if the kernel permits it;
+// else some wait until others were read (ipc::tell_instead).
 constexpr uint32_t kMostCqsOfChannel = 8192;
 
 // Each costs the daemon a descriptor, so a vdevice may have as many as completion queues.

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -82,6 +83,10 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
     context.cqs.emplace(cq->slot, cq.get());
   }
   theirs.keep();
+  if (attr->channel != nullptr) {
+    Channel& channel = *Channel::of(attr->channel);
+    channel.room = ipc::room_of(channel.wake.get());
+  }
   init_cq(base, ibv, attr->channel, attr->cq_context);
   return &cq.release()->ibv;
 }
@@ -128,6 +133,16 @@ void drop_unread_of(const Channel& channel, Drop drop) {
       },
       channel.wake.get(), drop);
 }
+
+// There was no room for messages of CQs in which completions stand.
+void tell_again(Context& context, const Channel& channel) {
+  const std::lock_guard unchanged(context.numbers_mutex);
+  for (const auto& [slot, cq] : context.cqs) {
+    if (cq->ibv.channel != &channel.ibv) continue;
+    const std::lock_guard lock(cq->mutex);
+    if (ipc::is_armed(cq->bell->arm.load()) && would_find(*cq)) cq->wake(false);
+  }
+}
 }  // namespace
 
 int destroy_cq(ibv_cq* ibv) {
@@ -150,6 +165,8 @@ int destroy_cq(ibv_cq* ibv) {
         [slot = cq->slot](const ipc::ChannelMessage& message) { return message.cq == slot; });
   }
   destroying.unlock();
+  if (ibv->channel != nullptr && Channel::of(ibv->channel)->has_drained())
+    tell_again(context, *Channel::of(ibv->channel));
   finish_cq(ibv, cq->events_given.load(), 0);
   delete cq;
   return 0;
@@ -218,6 +235,15 @@ void Channel::watch_socket(Context& context) {
 
 void Channel::forget_socket(Context& context) {
   ::epoll_ctl(epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
+}
+
+// The room is limited only where a worker may not exceed the limit of socket buffers.
+bool Channel::has_drained() {
+  if (static_cast<unsigned>(ibv.refcnt) <= room && !was_full) return false;
+  int bytes = 0;
+  if (::ioctl(read_end.get(), FIONREAD, &bytes) != 0) return false;
+  if (static_cast<unsigned>(bytes) / sizeof(ipc::ChannelMessage) >= room / 2) was_full = true;
+  return bytes == 0 && was_full.exchange(false);
 }
 
 void Channel::look_after(std::chrono::nanoseconds delay) {
@@ -310,6 +336,7 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
         const std::lock_guard lock(found->mutex);
         found->turn_of_event = found->turn;
       }
+      if (channel.has_drained()) tell_again(context, channel);
       *cq = ibv_cq_ex_to_cq(&found->ibv);
       *cq_context = (*cq)->cq_context;
       return 0;

@@ -1,7 +1,12 @@
 #include "core/ipc/bell.h"
 
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -83,6 +88,67 @@ TEST(News, NothingIsMissed) {
     });
   }
   for (std::thread& each : producers) each.join();
+}
+
+// What there is no room for stays asked for; also of a CQ that asked for less.
+TEST(Telling, LeavesTheCqArmedWithoutRoom) {
+  const EventEnds ends = make_event_ends(8).value();
+  CqBell bell{};
+  ChannelMessage message{};
+  while (put_event(ends.write.get(), &message, sizeof message)) continue;
+  for (const Arm arm : {Arm::kNext, Arm::kSolicited}) {
+    bell.arm = arm_word(arm);
+    tell(bell, ends.write.get(), 5, true, 7);
+    EXPECT_EQ(bell.arm, arm_word(Arm::kNext));
+  }
+  ASSERT_EQ(::read(ends.read.get(), &message, sizeof message), ssize_t{sizeof message});
+  tell(bell, ends.write.get(), 5, false, 7);
+  EXPECT_EQ(bell.arm, arm_word(Arm::kNone));
+}
+
+TEST(Telling, LeavesTheCqArmedWithoutAReader) {
+  EventEnds ends = make_event_ends(8).value();
+  ends.read.reset();
+  CqBell bell{};
+  bell.arm = arm_word(Arm::kNext);
+  tell(bell, ends.write.get(), 5, true, 7);
+  EXPECT_EQ(bell.arm, arm_word(Arm::kNext));
+}
+
+// As the library does: after the last message the reader tells of the CQs that are still armed and
+// in which something stands.
+TEST(Telling, LosesNothingWhereTheReaderLooksAfterTheLastMessage) {
+  constexpr uint32_t kCqs = 40, kRounds = 500;
+  EventEnds ends = make_event_ends(1).value();
+  const int least = 1;
+  ASSERT_EQ(::setsockopt(ends.write.get(), SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+  std::vector<CqBell> bells(kCqs);
+  std::vector<std::atomic<bool>> published(kCqs);
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    for (CqBell& bell : bells) bell.arm = arm_word(Arm::kNext);
+    for (auto& one : published) one = false;
+    std::thread teller([&] {
+      for (uint32_t i = 0; i < kCqs; ++i) {
+        published[i] = true;
+        tell(bells[i], ends.write.get(), i, false, 7);
+      }
+    });
+    std::vector<bool> heard(kCqs);
+    const auto read_all = [&] {
+      ChannelMessage message{};
+      while (::recv(ends.read.get(), &message, sizeof message, MSG_DONTWAIT) > 0) {
+        heard[message.cq] = true;
+        int left = 0;
+        ::ioctl(ends.read.get(), FIONREAD, &left);
+        for (uint32_t i = 0; i < kCqs && left == 0; ++i)
+          if (published[i] && is_armed(bells[i].arm)) tell(bells[i], ends.write.get(), i, false, 8);
+      }
+    };
+    for (int i = 0; i < 100; ++i) read_all();
+    teller.join();
+    read_all();
+    EXPECT_EQ(std::count(heard.begin(), heard.end(), false), 0) << round;
+  }
 }
 
 }  // namespace

@@ -37,6 +37,15 @@ TEST(EventEnds, WaitForNobodyWhenTheyAreFull) {
   EXPECT_LT(count, 10'000);
 }
 
+TEST(EventEnds, HaveTheRoomThatTheySay) {
+  const EventEnds ends = make_event_ends(8).value();
+  const unsigned room = room_of(ends.write.get());
+  EXPECT_GE(room, 8u);
+  const ChannelMessage message{};
+  for (unsigned i = 0; i < room; ++i)
+    ASSERT_TRUE(put_event(ends.write.get(), &message, sizeof message)) << i;
+}
+
 TEST(EventEnds, HaveRoomForAsManyAsWasAskedFor) {
   if (::geteuid() != 0) GTEST_SKIP() << "exceeding the socket buffer limit needs CAP_NET_ADMIN";
   const EventEnds ends = make_event_ends(8192).value();
