@@ -110,8 +110,8 @@ rdma::Reach::Marker NetSender::note_job(StepNote step) {
     block->stood.store(stood, std::memory_order_relaxed);
     block->storing.store(ipc::mark_word(how, psn), std::memory_order_release);
   };
-  marker(ipc::Mark::kNone, 0);
   put_step(step, step.then, 0);
+  marker(ipc::Mark::kNone, 0);  // not before: the last mark may be all that tells of the last step
   storing_ = true;
   return marker;
 }
