@@ -59,7 +59,7 @@ struct PollSet {
 using PollSets = AcrossFork<std::unordered_map<int, std::shared_ptr<PollSet>>>;  // by descriptor
 
 PollSets& sets() { return PollSets::instance(); }
-[[maybe_unused]] const PollSets& made_at_load = sets();  // not by a thread that a child lacks
+[[maybe_unused]] const PollSets& sets_made_at_load = sets();  // not by a thread that a child lacks
 
 std::shared_ptr<PollSet> find_set(int fd) {
   const std::lock_guard lock(sets().mutex);

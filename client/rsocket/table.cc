@@ -25,7 +25,7 @@ struct Sockets {
 
 AcrossFork<Sockets>& table() { return AcrossFork<Sockets>::instance(); }
 Sockets& all() { return table().content; }
-[[maybe_unused]] const Sockets& made_at_load = all();  // not by a thread that a child lacks
+[[maybe_unused]] const Sockets& sockets_made_at_load = all();  // not by a thread that a child lacks
 
 }  // namespace
 
