@@ -80,10 +80,10 @@ std::optional<User> user_of(pid_t pid) {
 // Whether the other process may have a direct link with `pid`: rdma::Process::may_share_with().
 bool is_fellow(pid_t other, pid_t pid) {
   const auto user = user_of(other);
-  struct stat folder {};  // of root, if the process is not dumpable
+  struct stat file {};  // of root, if the process is not dumpable
   return user && user == user_of(pid) &&
-         ::stat(("/proc/" + std::to_string(other)).c_str(), &folder) == 0 &&
-         folder.st_uid == user->uid;
+         ::stat(("/proc/" + std::to_string(other) + "/status").c_str(), &file) == 0 &&
+         file.st_uid == user->uid;
 }
 
 // A worker has the files of programs that are away. Without worker processes, control is it.
@@ -94,7 +94,10 @@ bool is_worker(pid_t pid) {
   std::string_view name(path, length > 0 ? static_cast<size_t>(length) : 0);
   constexpr std::string_view kDeleted = " (deleted)";
   if (name.ends_with(kDeleted)) name.remove_suffix(kDeleted.size());
-  return name.ends_with("/vrdmad-worker") || pid == control_pid();
+  struct stat program {};  // anybody can have one of that name
+  const bool is_roots = ::stat(("/proc/" + std::to_string(pid) + "/exe").c_str(), &program) == 0 &&
+                        program.st_uid == 0 && (program.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return (is_roots && name.ends_with("/vrdmad-worker")) || pid == control_pid();
 }
 
 // Programs share memory files that cannot shrink, and ends of sockets; nothing else is handed on.

@@ -30,10 +30,11 @@ bool become_nobody(const std::string& path) {
   if (::geteuid() != 0) return true;
   (void)::setsid();
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
-  // EINVAL: this user namespace has one user only, whom root is.
-  if (::setgroups(0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
-      ::setresuid(kNobody, kNobody, kNobody) != 0)
-    return errno == EINVAL;
+  if (::setgroups(0, nullptr) != 0 && errno != EPERM) return false;
+  // EINVAL: this user namespace has one user only, whom root is. EPERM: this root may not change
+  // users, as in a container without that capability.
+  if (::setresgid(kNobody, kNobody, kNobody) != 0 || ::setresuid(kNobody, kNobody, kNobody) != 0)
+    return errno == EINVAL || errno == EPERM;
   return ::access(path.c_str(), R_OK) == 0;
 }
 

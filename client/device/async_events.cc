@@ -47,7 +47,7 @@ ssize_t read_event(Context& context, ipc::EventMessage* message) {
 
 void drop_events(Context& context, uint32_t object, bool (*concerned)(verbs::Event)) {
   const std::lock_guard reading(context.events_mutex);
-  drop_unread<ipc::EventMessage>(
+  (void)drop_unread<ipc::EventMessage>(
       [&](ipc::EventMessage* message) { return read_event(context, message); },
       context.events_wake.get(),
       [&](const ipc::EventMessage& message) {

@@ -12,14 +12,18 @@
 namespace vrdma::client {
 
 // Removes the messages for which `gone` is true from the channel of core/ipc/event_ends.h. `read`,
-// as read(2), must not block. Messages that arrive meanwhile may precede the earlier ones.
+// as read(2), must not block. Messages that arrive meanwhile may precede the earlier ones. The
+// result: those for which there was no room any more.
 template <class Message, class Read, class Gone>
-void drop_unread(Read read, int write_end, Gone gone) {
+std::vector<Message> drop_unread(Read read, int write_end, Gone gone) {
   std::vector<Message> others;
   Message message;
   while (read(&message) == sizeof message)
     if (!gone(message)) others.push_back(message);
-  for (const Message& other : others) (void)ipc::put_event(write_end, &other, sizeof other);
+  std::erase_if(others, [write_end](const Message& other) {
+    return ipc::put_event(write_end, &other, sizeof other);
+  });
+  return others;
 }
 
 }  // namespace vrdma::client

@@ -23,7 +23,10 @@ struct Sockets {
   std::unordered_map<int, std::shared_ptr<RSocket>> by_fd;
 };
 
-AcrossFork<Sockets>& table() { return AcrossFork<Sockets>::instance(); }
+// A child of fork(2) has none: what it had at these numbers are plain descriptors, which it may
+// close, and use again for others.
+using Table = AcrossFork<Sockets, false>;
+Table& table() { return Table::instance(); }
 Sockets& all() { return table().content; }
 [[maybe_unused]] const Sockets& sockets_made_at_load = all();  // not by a thread that a child lacks
 

@@ -50,6 +50,9 @@ struct Set {
 };
 
 std::atomic<size_t> set_count = 0;
+std::atomic<bool> parent_had_sets = false;
+char nudge_mark = 0;  // its address is the data of a nudge
+bool is_nudge(const epoll_event& event) { return event.data.ptr == &nudge_mark; }
 
 // By descriptor; of this process alone, because another thread may have had a set's lock at a fork.
 using Sets = client::AcrossFork<std::unordered_map<int, std::shared_ptr<Set>>, false>;
@@ -80,7 +83,7 @@ std::shared_ptr<Set> make_set(int fd) {
   if (set->nudge < 0) return nullptr;
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.ptr = set.get();
+  event.data.ptr = &nudge_mark;
   if (NEXT(epoll_ctl)(fd, EPOLL_CTL_ADD, set->nudge, &event) != 0) return nullptr;
   const std::lock_guard lock(Sets::instance().mutex);
   const auto [it, is_new] = Sets::instance().content.emplace(fd, set);
@@ -143,7 +146,7 @@ int tell_members(Set& set, const std::vector<pollfd>& found, epoll_event* events
 int tell_others(int fd, const Set& set, epoll_event* events, int room) {
   int count = NEXT(epoll_wait)(fd, events, room, 0);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.ptr != &set) continue;
+    if (!is_nudge(events[i])) continue;
     uint64_t nudges = 0;
     [[maybe_unused]] const ssize_t done = NEXT(read)(set.nudge, &nudges, sizeof nudges);
     events[i] = events[--count];
@@ -192,7 +195,10 @@ int wait_for(int fd, Set& set, epoll_event* events, int room, int timeout) {
 
 }  // namespace
 
-void forget_sets() { set_count = 0; }
+void forget_sets() {
+  parent_had_sets = parent_had_sets || set_count != 0;
+  set_count = 0;
+}
 
 void leave_sets(int fd) {
   if (set_count.load(std::memory_order_acquire) == 0 || !is_own_process()) return;
@@ -249,12 +255,16 @@ VRDMA_EXPORT int epoll_wait(int fd, epoll_event* events, int room, int timeout) 
     if (const auto set = find_set(fd); set != nullptr)
       return wait_for(fd, *set, events, room, timeout);
     const int count = NEXT(epoll_wait)(fd, events, room, timeout);
-    const auto set = find_set(fd);
-    if (set == nullptr || count <= 0) return count;
-    const bool nudged = std::any_of(events, events + count, [&](const epoll_event& event) {
-      return event.data.ptr == set.get();
-    });
-    if (!nudged) return count;
+    if (count <= 0) return count;
+    if (find_set(fd) == nullptr && !parent_had_sets) return count;
+    const auto kept = std::remove_if(events, events + count, is_nudge);
+    if (kept == events + count) return count;
+    if (find_set(fd) != nullptr) continue;
+    // The kernel's set is that of a parent, which reads its nudge.
+    if (kept != events || timeout == 0) return static_cast<int>(kept - events);
+    constexpr timespec kNap{0, 1'000'000};
+    ::nanosleep(&kNap, nullptr);
+    if (timeout > 0) --timeout;
   }
 }
 VRDMA_OR_ENOMEM(-1)

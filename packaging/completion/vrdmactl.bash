@@ -1,6 +1,6 @@
 # bash completion of vrdmactl, which knows the words itself. In ~/.bashrc:  source <(vrdmactl completion bash)
 _vrdmactl() {
-    local cur words line i candidates=()
+    local cur words line typed rest i candidates=()
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
         [[ ${COMP_WORDS[i]} == -- ]] || continue
@@ -28,8 +28,17 @@ _vrdmactl() {
                 [[ $line == *= ]] && compopt -o nospace 2>/dev/null
                 # bash replaces what follows the last of these characters.
                 [[ $cur == *[:=]* ]] && line=${line#"${cur%"${cur##*[:=]}"}"}
-                # Users of containers choose some of these names.
-                printf -v line %q "$line"
+                # Users of containers choose some of these names. What is typed stays as it is.
+                typed=$cur
+                [[ $cur == *[:=]* ]] && typed=${cur##*[:=]}
+                if [[ $line == "$typed" ]]; then
+                    :
+                elif [[ $line == "$typed"* ]]; then
+                    printf -v rest %q "${line#"$typed"}"
+                    line=$typed$rest
+                else
+                    printf -v line %q "$line"
+                fi
                 COMPREPLY+=("$line")
             done
             ;;

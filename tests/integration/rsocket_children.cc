@@ -2,6 +2,7 @@
 // over RDMA. They close descriptors and duplicate them, as before exec(3), and their parent's
 // sockets go on.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -108,6 +109,25 @@ void fork_beside_threads(const Sockets& all) {
   all.work("after children of fork(3)");
 }
 
+// A server that forks: the child closes what it inherits, and uses the numbers for its own.
+void fork_and_use_the_numbers(const Sockets& all) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (const int number : {all.listener, all.client, all.server}) {
+      bool done = ::close(number) == 0;
+      const int fresh = ::socket(AF_INET, SOCK_STREAM, 0);
+      done = done && fresh == number && ::fcntl(fresh, F_GETFD) >= 0;
+      if (!done) {
+        std::perror("a socket of the child");
+        ::_exit(1);
+      }
+    }
+    std::exit(0);
+  }
+  await(child, "a child that makes sockets");
+  all.work("after a child that made sockets");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -121,6 +141,7 @@ int main(int argc, char** argv) {
   const Sockets all(address);
   all.work("at first");
   vfork_and_close(all);
+  fork_and_use_the_numbers(all);
   fork_beside_threads(all);
   return 0;
 }

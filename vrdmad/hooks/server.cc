@@ -187,8 +187,8 @@ void HookServer::receive(uint64_t id) {
   auto readable = loop_->watch(connection.socket.get(), EPOLLIN | EPOLLRDHUP, [this, id](uint32_t) {
     Connection& its = *connections_.at(id);
     its.readable.reset();
-    its.silent = false;
-    its.patience = loop_->after(kPatience, [this, id] { end(id); });
+    if (std::exchange(its.silent, false))
+      its.patience = loop_->after(kPatience, [this, id] { end(id); });
     its.at_intake = settings_.intake->receive_process(its.account, its.socket, *loop_,
                                                       [this, id](Intake::Received received) {
                                                         if (connections_.contains(id))
@@ -217,6 +217,8 @@ void HookServer::on_message(uint64_t id, Intake::Received received) {
   }
   if (!ipc::send_message(connection.socket.get(), &*answer, sizeof *answer) || answer->error != 0)
     return end(id);
+  if (request->op == hook::Request::Op::kSetUp)
+    connection.patience = loop_->after(kPatience, [this, id] { end(id); });
   receive(id);
 }
 

@@ -125,13 +125,21 @@ int resize_cq(ibv_cq* cq, int cqe) {
 
 namespace {
 // Calls drop() for each unread message of the channel, and drops those for which it is true.
+// Under numbers_mutex.
 template <class Drop>
-void drop_unread_of(const Channel& channel, Drop drop) {
-  drop_unread<ipc::ChannelMessage>(
+void drop_unread_of(const Context& context, Channel& channel, Drop drop) {
+  const auto lost = drop_unread<ipc::ChannelMessage>(
       [&](ipc::ChannelMessage* message) {
         return ::read(channel.read_end.get(), message, sizeof *message);
       },
       channel.wake.get(), drop);
+  for (const ipc::ChannelMessage& message : lost) {  // as if there had been no room at first
+    const auto its = context.cqs.find(message.cq);
+    if (its == context.cqs.end()) continue;
+    uint32_t told = ipc::arm_word(ipc::Arm::kNone);
+    (void)its->second->bell->arm.compare_exchange_strong(told, ipc::arm_word(ipc::Arm::kNext));
+    channel.was_full = true;
+  }
 }
 
 // There was no room for messages of CQs in which completions stand.
@@ -161,7 +169,7 @@ int destroy_cq(ibv_cq* ibv) {
   }
   if (ibv->channel != nullptr) {
     drop_unread_of(
-        *Channel::of(ibv->channel),
+        context, *Channel::of(ibv->channel),
         [slot = cq->slot](const ipc::ChannelMessage& message) { return message.cq == slot; });
   }
   destroying.unlock();
@@ -278,12 +286,12 @@ void learn_of_death(Context& context, Channel& channel) {
 
 // The daemon has gone, or another one goes on. The dead one may have published a completion, or
 // taken a program's request for an event, and told nobody. False: look again in a moment.
-bool find_lost_events(Context& context, const Channel& channel) {
+bool find_lost_events(Context& context, Channel& channel) {
   const std::lock_guard unchanged(context.numbers_mutex);
   const uint32_t living = context.given_up.load() ? 0 : context.session.epoch();
   bool all = true;
   std::vector<uint32_t> unread;  // the slots of CQs
-  drop_unread_of(channel, [&](const ipc::ChannelMessage& message) {
+  drop_unread_of(context, channel, [&](const ipc::ChannelMessage& message) {
     unread.push_back(message.cq);
     return false;
   });

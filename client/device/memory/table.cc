@@ -174,7 +174,7 @@ bool MemoryTable::has_room_for_mappings() {
 // A thread that unmaps or replaces memory of the arena sleeps until the watcher has seen it, and
 // the watcher waits for the exchange. So what was advised though the arena had just left it is
 // found.
-void MemoryTable::advise_arena(int advice) {
+bool MemoryTable::advise_arena(int advice) {
   struct Advice {
     MemoryTable* table;
     int advice;
@@ -190,18 +190,19 @@ void MemoryTable::advise_arena(int advice) {
     if (all.advice == MADV_DONTFORK) (void)visit_mappings(one.start, one.end, undo, all.table);
   };
   const std::lock_guard lock(exchange_);
-  (void)visit_shared_files(advise, &given);
+  return visit_shared_files(advise, &given);
 }
 
 void MemoryTable::before_fork() {
   mutex_.lock();
   holds_.let_go();
   fork_pipe_[0] = fork_pipe_[1] = -1;
+  fork_shows_arena_ = false;
   if (!converted_) return;
   for_fork_.let_go();
   if (::pipe2(fork_pipe_, O_CLOEXEC) != 0) fork_pipe_[0] = fork_pipe_[1] = -1;
   // The child copies the pages itself, as the C library's own data may be among them.
-  advise_arena(MADV_DOFORK);
+  fork_shows_arena_ = advise_arena(MADV_DOFORK);
 }
 
 void MemoryTable::after_fork_in_parent() {
@@ -213,7 +214,7 @@ void MemoryTable::after_fork_in_parent() {
     ::close(fork_pipe_[0]);
   }
   if (converted_) {
-    advise_arena(MADV_DONTFORK);
+    (void)advise_arena(MADV_DONTFORK);
     (void)for_fork_.make();
   }
   mutex_.unlock();
@@ -226,7 +227,7 @@ void MemoryTable::after_fork_in_child() {
     auto* const table = static_cast<MemoryTable*>(with);
     if (table->arena_.is_in(one)) table->revert_in_child(one);
   };
-  if (converted_ && !visit_shared_files(revert_one, this)) ::abort();
+  if (converted_ && !visit_shared_files(revert_one, this) && fork_shows_arena_) ::abort();
   converted_ = false;
   kept_out_ = {};
   arena_ = {};  // the parent's; the child's sessions bring another one

@@ -102,7 +102,7 @@ class MemoryTable {
   // Whether memory may be converted now; if not, why.
   [[nodiscard]] ipc::Reached obstacle();
   [[nodiscard]] bool has_room_for_mappings();
-  void advise_arena(int advice);
+  [[nodiscard]] bool advise_arena(int advice);  // false: the mappings cannot be seen
   // exchange.cc. Those that return an address return that up to which they succeeded.
   bool convert(const Mapped& one, const Asker& asker, ipc::Reached* why);
   void widen(const Mapped& one, uint64_t* start, uint64_t* end) const;
@@ -139,7 +139,8 @@ class MemoryTable {
   Spare spare_;
   Holds holds_;
   int fork_pipe_[2] = {-1, -1};
-  SpareDescriptors for_fork_;  // the pipe, and the list of mappings
+  bool fork_shows_arena_ = false;  // to the child, which must make it private
+  SpareDescriptors for_fork_;      // the pipe, and the list of mappings
 };
 
 // While it exists, [addr, addr + length) is registered and reached.
