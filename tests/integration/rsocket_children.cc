@@ -116,7 +116,8 @@ void fork_and_use_the_numbers(const Sockets& all) {
     for (const int number : {all.listener, all.client, all.server}) {
       bool done = ::close(number) == 0;
       const int fresh = ::socket(AF_INET, SOCK_STREAM, 0);
-      done = done && fresh == number && ::fcntl(fresh, F_GETFD) >= 0;
+      const int file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+      done = done && fresh >= 0 && file >= 0 && fresh != file && ::fcntl(fresh, F_GETFD) >= 0;
       if (!done) {
         std::perror("a socket of the child");
         ::_exit(1);

@@ -23,11 +23,15 @@ constexpr uint64_t kBefore = 736, kBehind = 1568;
 // The thread's variables beside it: as large as they usually are.
 constexpr uint64_t kVariables = 64u << 10;
 
+// The program's memory has bytes that a sanitizer protects.
+__attribute__((no_sanitize("address", "thread"))) uint64_t word_at(uint64_t addr) {
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(addr), __ATOMIC_RELAXED);
+}
+
 // Whether there is what begins an arena's first heap: heap_info of glibc's malloc/arena.c. It
 // points to the state behind it and to no heap before it, and has two sizes in whole pages.
-__attribute__((no_sanitize("address", "thread"))) bool is_arena(uint64_t heap) {
-  const auto* const words = reinterpret_cast<const uint64_t*>(heap);
-  const auto word = [&](int index) { return __atomic_load_n(&words[index], __ATOMIC_RELAXED); };
+bool is_arena(uint64_t heap) {
+  const auto word = [heap](uint64_t index) { return word_at(heap + index * sizeof(uint64_t)); };
   const auto is_size = [](uint64_t size) { return size > 0 && size <= kHeap && size % kPage == 0; };
   return word(0) > heap && word(0) <= heap + kHeapInfo && word(1) == 0 && is_size(word(2)) &&
          is_size(word(3));
