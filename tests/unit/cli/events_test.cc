@@ -50,7 +50,7 @@ TEST_F(Events, a_line_says_who_was_refused_what) {
   EXPECT_EQ(json_of(event),
             R"({"number":0,"type":"quota","first_ms":1795946700000,"last_ms":1795946730500,)"
             R"("count":3,"vdev":"a0","vdev_id":0,"netns":"red","tenant":"shop","who":"web/web-0",)"
-            R"("pid":42,"program":"ib_send_bw","reason":"too many"})");
+            R"("pid":42,"program":"ib_send_bw","reason":"too many","share":""})");
   v1::Event worker;
   worker.set_type("worker");
   worker.set_tenant("shop");

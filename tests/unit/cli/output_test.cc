@@ -139,6 +139,7 @@ TEST(Output, json_has_every_field) {
   "active_mtu": 1024,
   "socket": "/run/x.sock",
   "sessions": 3,
+  "parked": 0,
   "gids": [
     {
       "index": 0,

@@ -49,7 +49,7 @@ TEST_F(DirectoryTest, a_name_is_enough_while_it_is_unique) {
   directory_.remove(1);
   EXPECT_EQ(id_of("mlx5_0"), 2U);
   EXPECT_EQ(error_of("red/mlx5_0").code(), ENOENT);
-  EXPECT_EQ(resolved_, 1) << "only a text that no vdevice was created with is resolved";
+  EXPECT_EQ(resolved_, 4) << "a text may mean another namespace than it did";
 }
 
 TEST_F(DirectoryTest, what_is_not_there_is_said_once) {
@@ -72,6 +72,16 @@ TEST_F(DirectoryTest, a_namespace_may_be_named_in_any_way) {
   EXPECT_EQ(id_of("pid:42/a"), 1U);
   EXPECT_EQ(id_of("pid:43/a"), 2U);
   EXPECT_EQ(id_of("/run/netns/blue/a"), 2U);
+}
+
+// Its namespace lives on without the name, and another one has it.
+TEST_F(DirectoryTest, a_name_that_passed_on_means_both) {
+  namespaces_ = {{"red", 100}};
+  add(1, "a", "red", 100);
+  namespaces_ = {{"red", 200}, {"/run/netns/red", 200}};
+  add(2, "a", "/run/netns/red", 200);
+  EXPECT_EQ(error_of("red/a").code(), ENOTUNIQ);
+  EXPECT_EQ(id_of("/run/netns/red/a"), 2U);
 }
 
 TEST_F(DirectoryTest, a_name_of_a_namespace_may_have_meant_another_one) {
