@@ -482,14 +482,11 @@ Outcome cdi_generate(const Options& options, Output&) {
   if (::access(hook.c_str(), X_OK) != 0) return base::fail_errno("find the hook " + hook);
   const auto text = cdi_specification(names, {hook, options.run_dir});
   if (!text) return base::pass(text.error());
-  const auto& wrong = classes->wrong();
-  if (options.file == "-" && !wrong.empty()) return base::pass(wrong.begin()->second);
-  if (options.file == "-")
-    std::cout << *text;
-  else if (auto written = replace_file(options.file, *text); !written)
-    return written;
-  // The other classes are there.
-  if (!wrong.empty()) return base::pass(wrong.begin()->second);
+  // The file has the other classes.
+  if (options.file != "-")
+    if (auto written = replace_file(options.file, *text); !written) return written;
+  for (const auto& [name, error] : classes->wrong()) return base::pass(error);
+  if (options.file == "-") std::cout << *text;
   return {};
 }
 

@@ -39,6 +39,13 @@ std::vector<pid_t> threads_of(pid_t pid) {
   return entries_of("/proc/" + std::to_string(pid) + "/task");
 }
 
+std::string status_of(pid_t pid, const std::string& key) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind(key + ":", 0) == 0) return line.substr(key.size() + 1);
+  return {};
+}
+
 std::vector<Descriptor> descriptors_of(pid_t pid, pid_t thread) {
   const std::string folder = "/proc/" + std::to_string(pid) +
                              (thread != 0 ? "/task/" + std::to_string(thread) : std::string());

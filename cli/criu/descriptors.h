@@ -25,6 +25,9 @@ struct Descriptor {
 // What all epoll descriptors of the process watch.
 [[nodiscard]] std::vector<EpollEntry> epolls_of(pid_t pid);
 [[nodiscard]] std::vector<pid_t> threads_of(pid_t pid);
+// The values of a line of /proc/PID/status (proc(5)) that begins with `key` and a colon; empty:
+// there is none.
+[[nodiscard]] std::string status_of(pid_t pid, const std::string& key);
 // The process and its descendants, parents first.
 [[nodiscard]] std::vector<pid_t> tree_of(pid_t pid);
 

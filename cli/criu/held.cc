@@ -32,12 +32,7 @@ namespace {
 
 constexpr size_t kScratch = 4096;
 
-pid_t tracer_of(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("TracerPid:", 0) == 0) return std::atoi(line.c_str() + 10);
-  return 0;
-}
+pid_t tracer_of(pid_t pid) { return std::atoi(status_of(pid, "TracerPid").c_str()); }
 
 // Some calls, as vfork(2), are not interrupted, and a thread that is killed is not reaped while
 // others of its process are traced. CRIU must not wait for either.

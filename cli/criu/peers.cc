@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -64,17 +63,13 @@ struct User {
   bool operator==(const User&) const = default;
 };
 std::optional<User> user_of(pid_t pid) {
-  const std::string folder = "/proc/" + std::to_string(pid);
+  std::istringstream uids(status_of(pid, "Uid"));
+  uid_t real = 0, effective = 0;
   struct stat space {};
-  if (::stat((folder + "/ns/user").c_str(), &space) != 0) return {};
-  std::ifstream status(folder + "/status");
-  for (std::string line; std::getline(status, line);) {
-    uid_t real = 0, effective = 0;
-    if (line.rfind("Uid:", 0) != 0 || !(std::istringstream(line.substr(4)) >> real >> effective))
-      continue;
-    return User{effective, space.st_dev, space.st_ino};
-  }
-  return {};
+  if (!(uids >> real >> effective) ||
+      ::stat(("/proc/" + std::to_string(pid) + "/ns/user").c_str(), &space) != 0)
+    return {};
+  return User{effective, space.st_dev, space.st_ino};
 }
 
 // Whether the other process may have a direct link with `pid`: rdma::Process::may_share_with().
@@ -88,15 +83,15 @@ bool is_fellow(pid_t other, pid_t pid) {
 
 // A worker has the files of programs that are away. Without worker processes, control is it.
 bool is_worker(pid_t pid) {
+  const std::string exe = "/proc/" + std::to_string(pid) + "/exe";
   char path[4096];
-  const ssize_t length =
-      ::readlink(("/proc/" + std::to_string(pid) + "/exe").c_str(), path, sizeof path);
+  const ssize_t length = ::readlink(exe.c_str(), path, sizeof path);
   std::string_view name(path, length > 0 ? static_cast<size_t>(length) : 0);
   constexpr std::string_view kDeleted = " (deleted)";
   if (name.ends_with(kDeleted)) name.remove_suffix(kDeleted.size());
   struct stat program {};  // anybody can have one of that name
-  const bool is_roots = ::stat(("/proc/" + std::to_string(pid) + "/exe").c_str(), &program) == 0 &&
-                        program.st_uid == 0 && (program.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  const bool is_roots = ::stat(exe.c_str(), &program) == 0 && program.st_uid == 0 &&
+                        (program.st_mode & (S_IWGRP | S_IWOTH)) == 0;
   return (is_roots && name.ends_with("/vrdmad-worker")) || pid == control_pid();
 }
 

@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -90,14 +89,10 @@ int failed(pid_t pid, const base::Error& why) {
 
 // Of the innermost pid namespace, where it is the same after a restore.
 std::string image_name(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  std::istringstream numbers(status_of(pid, "NSpid"));
   std::string innermost = std::to_string(pid);
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("NSpid:", 0) == 0) {
-      std::istringstream numbers(line.substr(6));
-      while (numbers >> innermost) {
-      }
-    }
+  while (numbers >> innermost) {
+  }
   return "vrdma-" + innermost + ".img";
 }
 

@@ -47,7 +47,7 @@ class RSocket {
   static void enter(const std::shared_ptr<RSocket>& socket);
   // False in a child that vfork(2) or clone(2) made.
   [[nodiscard]] static bool is_own_process();
-  // True in a child that fork(2) made when another thread was opening or closing sockets.
+  // True in a child that fork(2) made, which has none of its parent's sockets.
   [[nodiscard]] static bool are_forgotten();
   // `last`: no other descriptor refers to the socket.
   static std::shared_ptr<RSocket> remove(int fd, bool* last);
@@ -138,7 +138,6 @@ class RSocket {
   void get_up(Began began);
 
   const int domain_, type_;
-  const pid_t maker_ = ::getpid();
   std::mutex mutex_;
   bool nonblocking_ = false;
   base::Fd epoll_;

@@ -82,15 +82,6 @@ std::shared_ptr<RSocket> RSocket::remove(int fd, bool* last) {
   const auto other = std::find_if(all().by_fd.begin(), all().by_fd.end(),
                                   [&](const auto& each) { return each.second == socket; });
   *last = other == all().by_fd.end();
-  if (socket->maker_ != ::getpid()) {
-    // A forked child's copy of its parent's socket. The parent owns the queues, and another thread
-    // may have held the lock at the fork. The child closes only its descriptor and leaks the
-    // object.
-    *last = false;
-    ::close(fd);
-    new std::shared_ptr<RSocket>(socket);
-    return socket;
-  }
   if (*last) return socket;
   // The number becomes free; another descriptor takes its place for the same open file.
   const Lock changing(socket->mutex_);

@@ -256,10 +256,11 @@ VRDMA_EXPORT int epoll_wait(int fd, epoll_event* events, int room, int timeout) 
       return wait_for(fd, *set, events, room, timeout);
     const int count = NEXT(epoll_wait)(fd, events, room, timeout);
     if (count <= 0) return count;
-    if (find_set(fd) == nullptr && !parent_had_sets) return count;
+    const bool has_set = find_set(fd) != nullptr;
+    if (!has_set && !parent_had_sets) return count;
     const auto kept = std::remove_if(events, events + count, is_nudge);
     if (kept == events + count) return count;
-    if (find_set(fd) != nullptr) continue;
+    if (has_set) continue;
     // The kernel's set is that of a parent, which reads its nudge.
     if (kept != events || timeout == 0) return static_cast<int>(kept - events);
     constexpr timespec kNap{0, 1'000'000};

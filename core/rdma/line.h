@@ -1,5 +1,6 @@
-// The line of a device's senders that may not go on: who asks and is not admitted stands in it, is
-// called when its turn has come, and asks again; if in vain, it stands at the end.
+// The line of a device's senders that may not go on. A sender that is not admitted enters it. The
+// line calls the sender when its turn has come, and the sender asks again; one that is refused
+// again goes to the end.
 //
 // Belongs to the thread of its loop.
 #pragma once

@@ -481,12 +481,18 @@ void fields(A& at, QueuePairs::Row& row) {
     at.number(*number);
 }
 
-template <class A>
-void fields(A& at, QueuePairs& message) {
+// One of several answers to a question.
+template <class A, class Page>
+void fields_of_page(A& at, Page& message) {
   at.number(message.ticket);
-  at.count(message.rows, QueuePairs::kMost);
+  at.count(message.rows, Page::kMost);
   for (auto& row : message.rows) fields(at, row);
   flag(at, message.more);
+}
+
+template <class A>
+void fields(A& at, QueuePairs& message) {
+  fields_of_page(at, message);
 }
 
 template <class A>
@@ -515,10 +521,7 @@ void fields(A& at, Exports::Row& row) {
 
 template <class A>
 void fields(A& at, Exports& message) {
-  at.number(message.ticket);
-  at.count(message.rows, Exports::kMost);
-  for (auto& row : message.rows) fields(at, row);
-  flag(at, message.more);
+  fields_of_page(at, message);
 }
 
 template <class Message>

@@ -1,4 +1,4 @@
-// What a sender takes over from a dead worker stands in words that the program can write.
+// A sender takes over from a dead worker what words say that the program can write.
 #include <algorithm>
 #include <cstring>
 

@@ -230,7 +230,7 @@ struct PacedWithoutReceives : Rig, testing::WithParamInterface<bool> {
   World::Pair pair = world.connected();
   PacedWithoutReceives() { world.a_device.pace = &pace; }
   ~PacedWithoutReceives() override { world.a_device.pace = nullptr; }
-  // A message waits for a receive. When it looks for one again it stands in the line.
+  // A message waits for a receive. The sender looks for one again and enters the line.
   void wait_twice() {
     ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
     ASSERT_TRUE(wait_for([&] { return pair.b->block->rq_waiter == 1; }));
